@@ -1,0 +1,4 @@
+//! placeholder for the shard
+/// Shared.
+#[derive(Debug)]
+pub struct PoolShared;

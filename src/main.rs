@@ -1,0 +1,2 @@
+//! corelane
+fn main() {}
