@@ -4,8 +4,10 @@
 //! `model, clock, meter ← link, desk, shard, courier ← wire, drive ← engine`. Nothing points back.
 
 pub mod clock;
+pub mod desk;
 pub mod link;
 pub mod meter;
 pub mod model;
 pub mod shard;
+pub mod timer;
 pub mod wire;

@@ -2,9 +2,13 @@
 
 use hdrhistogram::Histogram;
 
+use crate::model::{PoolId, ShardId};
+
 /// What a shard counted since it started, and what it holds now.
 #[derive(Clone, Debug, Default)]
 pub struct ShardSnapshot {
+    /// Whose.
+    pub shard: ShardId,
     /// Counters.
     pub counts: Counts,
     /// Call latency in microseconds.
@@ -15,12 +19,29 @@ pub struct ShardSnapshot {
     pub queued: u32,
     /// Calls in flight.
     pub running: u32,
+    /// Pools with messages here.
+    pub pools: Vec<PoolSnapshot>,
+    /// Targets whose breaker is tripped.
+    pub tripped: Vec<String>,
     /// Connections open.
     pub connections: u32,
     /// Nanoseconds spent outside waiting, since the start.
     pub busy_ns: u64,
     /// Nanoseconds since the start.
     pub age_ns: u64,
+}
+
+/// A pool on one shard, now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSnapshot {
+    /// Which.
+    pub pool: PoolId,
+    /// Messages that wait.
+    pub queued: u32,
+    /// Calls in flight.
+    pub running: u32,
+    /// Lanes with messages.
+    pub lanes: u32,
 }
 
 /// Monotonic counters of one shard.

@@ -111,10 +111,12 @@ pub enum Control {
         /// Permits and rate, shared by all shards.
         shared: Arc<PoolShared>,
     },
-    /// The pool's shared limits changed: look again.
+    /// The pool's settings and shared limits changed: look again.
     PoolChanged {
         /// Which.
         pool: PoolId,
+        /// Its new settings.
+        spec: PoolSpec,
     },
     /// Give back what has not started, let the rest finish, then report [`FromShard::PoolDrained`].
     PoolDrain {
@@ -166,26 +168,10 @@ pub enum Notice {
         /// Tripped, or admitting again.
         tripped: bool,
     },
-    /// A call had no outcome by its timeout and 5 s (`MEDIATOR_NULL_RESULT`).
-    NoOutcome {
-        /// The target.
-        origin: String,
-    },
     /// A lowered concurrency is still exceeded after 60 s.
     StillAbove {
         /// Which pool.
         pool: PoolId,
-    },
-    /// The permit audit found a mismatch (`SEMAPHORE_RELEASE_FAILED`).
-    PermitMismatch {
-        /// Which pool.
-        pool: PoolId,
-    },
-    /// A lane had messages and no call, timer or wait reason (`GROUP_THREAD_EXIT_WITH_MESSAGES`),
-    /// and was made ready again (`GROUP_THREAD_RESTART`).
-    LaneRevived {
-        /// Which.
-        lane: LaneKey,
     },
 }
 

@@ -12,7 +12,7 @@ pub struct PoolId(pub u16);
 pub struct SourceId(pub u16);
 
 /// A shard, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u8);
 
 /// A target origin (scheme, host, port), by its place in one shard's table.

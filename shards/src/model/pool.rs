@@ -7,7 +7,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSpec {
     /// Calls in flight at most.
-    pub concurrency: NonZeroU32,
+    pub concurrency: NonZeroU16,
     /// Messages started per one-minute window at most.
     pub rate_per_minute: Option<NonZeroU32>,
     /// Messages of one lane that may ride in one request, as a JSON array. 1 = the body as it is.
@@ -22,18 +22,18 @@ impl PoolSpec {
     /// Fewest waiting messages.
     pub const CAPACITY_MIN: u32 = 50;
     /// Concurrency of the pool for messages whose pool is unknown.
-    pub const DEFAULT_CONCURRENCY: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
+    pub const DEFAULT_CONCURRENCY: NonZeroU16 = NonZeroU16::new(20).expect("not zero");
 
     /// A pool with this concurrency and nothing else.
     #[must_use]
-    pub const fn new(concurrency: NonZeroU32) -> Self {
+    pub const fn new(concurrency: NonZeroU16) -> Self {
         Self { concurrency, rate_per_minute: None, batch_max: NonZeroU16::MIN, ungrouped_parallel: false }
     }
 
     /// Messages that may wait: `max(concurrency × 20, 50)`.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
-        let capacity = self.concurrency.get().saturating_mul(Self::CAPACITY_FACTOR);
+        let capacity = self.concurrency.get() as u32 * Self::CAPACITY_FACTOR;
         if capacity > Self::CAPACITY_MIN { capacity } else { Self::CAPACITY_MIN }
     }
 }

@@ -1,0 +1,394 @@
+//! What happens to a batch: dedupe, find each message's pool, find room, send it to its shard.
+
+use super::capacity::DEFAULT_POOL;
+use super::owed::Claim;
+use super::track::{Newcomer, Stage};
+use super::{Arrival, Desk, DeskEffects, RECENT_POOLS, Receipt, Tell, Warning};
+use crate::clock::Moment;
+use crate::model::{
+    BatchId, Dispatch, Envelope, Flags, IdHash, LaneKey, NackReason, Ordering, PoolId, PoolSpec, SourceId, ToShard,
+};
+use std::time::Duration;
+
+/// A broker that counts hand-overs must not be brought within this many of its limit without a try.
+const LIMIT_MARGIN: u16 = 2;
+
+/// A new message whose pool and group are known.
+struct Candidate {
+    arrival: Arrival,
+    app_id: IdHash,
+    lane: LaneKey,
+}
+
+/// A pool's part of a batch.
+struct Share {
+    pool: PoolId,
+    count: u32,
+    admitted: u32,
+    turned_away: u32,
+}
+
+impl Desk {
+    /// A source handed over a batch.
+    pub fn on_batch(
+        &mut self,
+        source: SourceId,
+        arrivals: impl IntoIterator<Item = Arrival>,
+        now: Moment,
+        out: &mut DeskEffects,
+    ) {
+        self.batch = BatchId(self.batch.0.wrapping_add(1));
+        let mut shares: Vec<Share> = Vec::new();
+        let mut candidates = Vec::new();
+        for arrival in arrivals {
+            if let Some(candidate) = self.dedupe(source, arrival, now, out) {
+                match shares.iter_mut().find(|share| share.pool == candidate.lane.pool) {
+                    Some(share) => share.count += 1,
+                    None => shares.push(Share {
+                        pool: candidate.lane.pool,
+                        count: 1,
+                        admitted: 0,
+                        turned_away: 0,
+                    }),
+                }
+                candidates.push(candidate);
+            }
+        }
+        let lease = self.sources[usize::from(source.0)].spec.lease;
+        for share in &mut shares {
+            let pool = self.pools.get(share.pool);
+            share.admitted = pool.map_or(0, |pool| pool.admits(share.count, lease));
+            self.note_recent(source, share.pool);
+        }
+        let first_run = out.runs.len();
+        for candidate in candidates {
+            self.admit(source, candidate, &mut shares, now, out);
+        }
+        self.mark_last(first_run, out);
+        for share in shares {
+            if share.turned_away > 0 && let Some(pool) = self.pools.get(share.pool) {
+                let code = String::from_utf8_lossy(&pool.code).into_owned();
+                out.warnings.push(Warning::QueueFull { code, count: share.turned_away });
+            }
+        }
+    }
+
+    fn note_recent(&mut self, source: SourceId, pool: PoolId) {
+        let recent = &mut self.sources[usize::from(source.0)].recent;
+        if recent.front() == Some(&pool) {
+            return;
+        }
+        recent.retain(|&other| other != pool);
+        recent.push_front(pool);
+        recent.truncate(RECENT_POOLS);
+    }
+
+    /// Physical redeliveries, delivered ids and twins end here; others go on.
+    fn dedupe(&mut self, source: SourceId, arrival: Arrival, now: Moment, out: &mut DeskEffects) -> Option<Candidate> {
+        let receipt = arrival.receipt;
+        if let Some(slot) = self.tracker.by_broker_id(arrival.broker_id) {
+            self.adopt(slot, receipt, arrival.deliveries, now, out);
+            return None;
+        }
+        if self.draining {
+            // The last receive came in late: straight back, in order.
+            out.tells.push((source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }));
+            return None;
+        }
+        if self.completed.contains(arrival.broker_id) {
+            out.tells.push((source, receipt, Tell::Ack { ticket: None }));
+            return None;
+        }
+        let app_id = self.hasher.app_id(arrival.parcel.id());
+        let pool = self.pool_for(arrival.parcel.pool(), now, out)?;
+        let lane = self.lane_for(source, pool, &arrival);
+        if let Some(first) = self.tracker.by_app_id(app_id) {
+            self.chain(source, first, &arrival, app_id, lane, now, out);
+            return None;
+        }
+        // Held at once, so that a second one in the same batch finds it.
+        Some(Candidate { arrival, app_id, lane })
+    }
+
+    /// The same message again: its lease ran out, or the connection was lost. The newest receipt is the
+    /// only good one; nothing is sent, because a nack would make it visible while it is being delivered.
+    fn adopt(&mut self, slot: u32, receipt: Receipt, deliveries: u16, now: Moment, out: &mut DeskEffects) {
+        let source = self.tracker.at(slot).source;
+        #[cfg(feature = "sim")]
+        if self.traps.nack_redelivered {
+            out.tells.push((source, receipt, Tell::Nack { delay_s: 30, reason: NackReason::Failed }));
+            return;
+        }
+        let entry = self.tracker.at_mut(slot);
+        entry.receipt = receipt;
+        entry.deliveries = entry.deliveries.max(deliveries);
+        entry.extensions_failed = 0;
+        let closing = entry.stage == Stage::Closing;
+        self.start_lease(slot, now);
+        if closing {
+            let ticket = Some(self.tracker.ticket(slot));
+            out.tells.push((source, receipt, Tell::Ack { ticket }));
+        }
+    }
+
+    /// Another message with the same sender's id: its fate is the first one's.
+    #[expect(clippy::too_many_arguments, reason = "all that is known of a twin")]
+    fn chain(
+        &mut self,
+        source: SourceId,
+        first: u32,
+        arrival: &Arrival,
+        app_id: IdHash,
+        lane: LaneKey,
+        now: Moment,
+        out: &mut DeskEffects,
+    ) {
+        let delivered = self.tracker.at(first).stage == Stage::Closing;
+        if self.tuning.ack_requeued || delivered {
+            out.tells.push((source, arrival.receipt, Tell::Ack { ticket: None }));
+            return;
+        }
+        let slot = self.tracker.hold(
+            Newcomer {
+                broker_id: arrival.broker_id,
+                app_id,
+                receipt: arrival.receipt,
+                lane,
+                source,
+                bytes: 0,
+                deliveries: arrival.deliveries,
+            },
+            Some(first),
+            now,
+        );
+        self.start_lease(slot, now);
+    }
+
+    fn pool_for(&mut self, code: &[u8], now: Moment, out: &mut DeskEffects) -> Option<PoolId> {
+        if let Some(id) = self.pools.find(code) {
+            let leaving = self.pools.get(id).is_some_and(|pool| pool.draining > 0 && pool.successor.is_none());
+            if !leaving {
+                return Some(id);
+            }
+        }
+        if !code.is_empty() {
+            out.warnings.push(Warning::Routing { code: String::from_utf8_lossy(code).into_owned() });
+        }
+        let fallback = DEFAULT_POOL.as_bytes();
+        if self.pools.find(fallback).is_none() {
+            self.set_pool(fallback, PoolSpec::new(PoolSpec::DEFAULT_CONCURRENCY), now, out);
+        }
+        self.pools.find(fallback)
+    }
+
+    fn lane_for(&self, source: SourceId, pool: PoolId, arrival: &Arrival) -> LaneKey {
+        let ordering = self.sources[usize::from(source.0)].spec.ordering;
+        let group = arrival.parcel.group();
+        let parallel = self.pools.get(pool).is_some_and(|pool| pool.spec.ungrouped_parallel);
+        let alone = ordering == Ordering::None
+            || arrival.dispatch == Dispatch::Immediate
+            || (group.is_empty() && parallel);
+        if alone { self.hasher.lane_of_one(pool, arrival.broker_id) } else { self.hasher.lane(pool, group) }
+    }
+
+    fn admit(
+        &mut self,
+        source: SourceId,
+        candidate: Candidate,
+        shares: &mut [Share],
+        now: Moment,
+        out: &mut DeskEffects,
+    ) {
+        let Candidate { arrival, app_id, lane } = candidate;
+        // A second one in the same batch: the first is held by now.
+        if let Some(first) = self.tracker.by_app_id(app_id) {
+            return self.chain(source, first, &arrival, app_id, lane, now, out);
+        }
+        let spec = self.sources[usize::from(source.0)].spec;
+        let strict = spec.ordering == Ordering::Strict && arrival.dispatch == Dispatch::BlockOnError;
+        let near = self.is_near_limit(source, arrival.deliveries);
+        let claim = if strict { self.owed.claim(lane, arrival.broker_id) } else { Claim::Free };
+        let Some(share) = shares.iter_mut().find(|share| share.pool == lane.pool) else { return };
+        if let Claim::Wait(due) = claim {
+            if near {
+                return self.park(source, arrival, app_id, lane, now, out);
+            }
+            let wait = due.since(now).max(Duration::from_secs(1));
+            let delay_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
+            return self.turn_away(source, &arrival, lane, delay_s, NackReason::Owed, now, out);
+        }
+        let blocked = self.groups.get(&lane).is_some_and(|group| group.blocked_in == self.batch);
+        let fits = share.admitted > 0 && !blocked && self.has_room(&arrival, lane);
+        if !fits && !near {
+            share.turned_away += 1;
+            let delay_s = self.pools.get(lane.pool).map_or(1, |pool| pool.room_wait_s(share.count));
+            return self.turn_away(source, &arrival, lane, delay_s, NackReason::NoRoom, now, out);
+        }
+        if near && !fits {
+            out.warnings.push(Warning::NearLimit { source });
+        }
+        share.admitted = share.admitted.saturating_sub(1);
+        let seq = self.owed.seq(lane, arrival.broker_id);
+        let envelope = self.take_in(source, arrival, app_id, lane, now);
+        if let Some(seq) = seq && let Some(slot) = self.tracker.slot(envelope.ticket) {
+            self.tracker.at_mut(slot).seq = seq;
+        }
+        out.runs.push((self.shard_of(lane), ToShard::Run(envelope)));
+        if claim == Claim::Oldest {
+            self.unpark_next(lane, out);
+        }
+    }
+
+    /// Room in the process and in the group. A single message always finds room in an empty process.
+    fn has_room(&self, arrival: &Arrival, lane: LaneKey) -> bool {
+        let bytes = self.bytes + arrival.parcel.bytes();
+        if bytes > self.tuning.memory_budget && self.bytes > 0 {
+            return false;
+        }
+        let Some(group) = self.groups.get(&lane) else { return true };
+        let max = self.tuning.group_buffer_max.unwrap_or_else(|| {
+            self.pools.get(lane.pool).map_or(1, |pool| (pool.spec.capacity() / 2).max(1))
+        });
+        group.held < max
+    }
+
+    /// True if giving the message back once more could make its broker drop it.
+    pub(super) fn is_near_limit(&self, source: SourceId, deliveries: u16) -> bool {
+        #[cfg(feature = "sim")]
+        if self.traps.nack_as_backpressure {
+            return false;
+        }
+        let max = self.sources[usize::from(source.0)].spec.deliveries_max;
+        max.is_some_and(|max| deliveries.saturating_add(LIMIT_MARGIN) >= max)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a give-back needs")]
+    fn turn_away(
+        &mut self,
+        source: SourceId,
+        arrival: &Arrival,
+        lane: LaneKey,
+        delay_s: u32,
+        reason: NackReason,
+        now: Moment,
+        out: &mut DeskEffects,
+    ) {
+        let spec = self.sources[usize::from(source.0)].spec;
+        match spec.ordering {
+            Ordering::Strict if arrival.dispatch == Dispatch::BlockOnError => {
+                self.tracker.count_arrival();
+                let seq = self.tracker.seq();
+                self.owe(source, lane, arrival.broker_id, seq, delay_s, now);
+            }
+            // What follows of this group in the batch must not overtake it.
+            Ordering::Batch => {
+                let group = self.groups.entry(lane).or_default();
+                group.blocked_in = self.batch;
+            }
+            _ => {}
+        }
+        out.tells.push((source, arrival.receipt, Tell::Nack { delay_s, reason }));
+    }
+
+    /// Holds a new message and makes its envelope.
+    fn take_in(&mut self, source: SourceId, arrival: Arrival, app_id: IdHash, lane: LaneKey, now: Moment) -> Envelope {
+        let bytes = arrival.parcel.bytes();
+        let spec = self.sources[usize::from(source.0)].spec;
+        let near = self.is_near_limit(source, arrival.deliveries);
+        let slot = self.tracker.hold(
+            Newcomer {
+                broker_id: arrival.broker_id,
+                app_id,
+                receipt: arrival.receipt,
+                lane,
+                source,
+                bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                deliveries: arrival.deliveries,
+            },
+            None,
+            now,
+        );
+        self.start_lease(slot, now);
+        self.bytes += bytes;
+        self.sources[usize::from(source.0)].held += 1;
+        self.groups.entry(lane).or_default().held += 1;
+        if let Some(pool) = self.pools.get_mut(lane.pool) {
+            pool.held += 1;
+        }
+        let mut flags = Flags::default();
+        if arrival.high_priority {
+            flags = flags.with(Flags::HIGH_PRIORITY);
+        }
+        if near {
+            flags = flags.with(Flags::NEAR_LIMIT);
+        }
+        Envelope {
+            parcel: arrival.parcel,
+            ticket: self.tracker.ticket(slot),
+            lane,
+            batch: self.batch,
+            attempts: arrival.deliveries.saturating_sub(1),
+            attempts_max: spec.attempts_max,
+            ordering: spec.ordering,
+            dispatch: arrival.dispatch,
+            flags,
+        }
+    }
+
+    /// Keeps a message here until the older ones of its group are back.
+    fn park(
+        &mut self,
+        source: SourceId,
+        arrival: Arrival,
+        app_id: IdHash,
+        lane: LaneKey,
+        now: Moment,
+        out: &mut DeskEffects,
+    ) {
+        out.warnings.push(Warning::NearLimit { source });
+        let broker_id = arrival.broker_id;
+        let envelope = self.take_in(source, arrival, app_id, lane, now);
+        if let Some(slot) = self.tracker.slot(envelope.ticket) {
+            let seq = self.owed.seq(lane, broker_id).unwrap_or(self.tracker.at(slot).seq);
+            let entry = self.tracker.at_mut(slot);
+            entry.stage = Stage::Parked;
+            entry.seq = seq;
+            // It keeps its place among the owed ones; only the wait for its return is without end.
+            self.owed.owe(lane, broker_id, seq, now, Moment::NEVER);
+        }
+        self.parked.insert(broker_id, envelope);
+    }
+
+    /// The oldest owed message is back: those parked right behind it may go too.
+    pub(super) fn unpark_next(&mut self, lane: LaneKey, out: &mut DeskEffects) {
+        let mut next = self.owed.pay(lane);
+        while let Some(id) = next {
+            let Some(envelope) = self.parked.remove(&id) else { return };
+            if let Some(slot) = self.tracker.slot(envelope.ticket) {
+                self.tracker.at_mut(slot).stage = Stage::Out;
+            }
+            out.runs.push((self.shard_of(lane), ToShard::Run(envelope)));
+            next = self.owed.pay(lane);
+        }
+    }
+
+    /// Marks the last message of each group in this batch, so that a shard knows when a failed batch is complete.
+    fn mark_last(&mut self, first_run: usize, out: &mut DeskEffects) {
+        for (_, run) in out.runs[first_run..].iter_mut().rev() {
+            let ToShard::Run(envelope) = run else { continue };
+            if envelope.ordering != Ordering::Batch {
+                continue;
+            }
+            if let Some(group) = self.groups.get_mut(&envelope.lane)
+                && group.last_of != self.batch
+            {
+                group.last_of = self.batch;
+                envelope.flags = envelope.flags.with(Flags::LAST_OF_BATCH);
+            }
+        }
+        // Groups that were only turned away left a note for this batch and nothing else.
+        if self.groups.len() > self.tracker.len() {
+            self.groups.retain(|_, group| group.held > 0);
+        }
+    }
+}

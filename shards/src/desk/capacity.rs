@@ -1,0 +1,212 @@
+//! How much each pool may hold, and how fast it lets go. Pure. Core: the ingress.
+//!
+//! - N1: of one batch a pool takes all of its share or nothing, unless the share is larger than all the
+//!   pool can ever hold: then a prefix, at least one message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use crate::clock::Moment;
+use crate::model::{PoolId, PoolSpec};
+use crate::shard::PoolShared;
+
+/// Where messages go whose pool is unknown.
+pub const DEFAULT_POOL: &str = "DEFAULT-POOL";
+/// Pools at most (the router document's hard cap).
+pub const POOLS_MAX: usize = 10_000;
+/// The longest a message waits at its source for room.
+const ROOM_WAIT_MAX_S: u32 = 30;
+
+/// How fast a pool settles messages, measured second by second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    since: Moment,
+    count: u32,
+    per_s: f32,
+}
+
+/// A pool as the desk sees it.
+#[derive(Debug)]
+pub struct PoolDesk {
+    /// Its code.
+    pub code: Box<[u8]>,
+    /// Its settings.
+    pub spec: PoolSpec,
+    /// What its shards share.
+    pub shared: Arc<PoolShared>,
+    /// Messages held for it.
+    pub held: u32,
+    /// Shards that have not reported it drained yet; 0 = not draining.
+    pub draining: u8,
+    /// Added again while it drains: starts when that is done.
+    pub successor: Option<PoolSpec>,
+    pace: Pace,
+}
+
+impl PoolDesk {
+    /// A pool that holds nothing.
+    #[must_use]
+    pub fn new(code: &[u8], spec: PoolSpec, shared: Arc<PoolShared>, now: Moment) -> Self {
+        let pace = Pace { since: now, ..Pace::default() };
+        Self { code: code.into(), spec, shared, held: 0, draining: 0, successor: None, pace }
+    }
+
+    /// Messages it may hold: those that wait and those in flight; of a rate-limited pool no more than
+    /// the rate can use in half a lease, so that none waits out its lease here.
+    #[must_use]
+    pub fn limit(&self, lease: Option<Duration>) -> u32 {
+        let limit = self.spec.capacity() + u32::from(self.spec.concurrency.get());
+        match (self.spec.rate_per_minute, lease) {
+            (Some(rate), Some(lease)) => {
+                let usable = u128::from(rate.get()) * lease.as_millis() / 120_000;
+                limit.min(u32::try_from(usable).unwrap_or(u32::MAX)).max(1)
+            }
+            _ => limit,
+        }
+    }
+
+    /// Room for so many more.
+    #[must_use]
+    pub fn free(&self, lease: Option<Duration>) -> u32 {
+        if self.draining > 0 { 0 } else { self.limit(lease).saturating_sub(self.held) }
+    }
+
+    /// How many of a share of `share` messages it takes (N1).
+    #[must_use]
+    pub fn admits(&self, share: u32, lease: Option<Duration>) -> u32 {
+        let free = self.free(lease);
+        if share <= free {
+            share
+        } else if share > self.limit(lease) {
+            free
+        } else {
+            0
+        }
+    }
+
+    /// A message was settled.
+    #[expect(clippy::cast_precision_loss, reason = "a pace is an estimate")]
+    pub fn on_settled(&mut self, now: Moment) {
+        self.held -= 1;
+        self.pace.count += 1;
+        let passed = now.since(self.pace.since);
+        if passed >= Duration::from_secs(1) {
+            self.pace.per_s = self.pace.count as f32 / passed.as_secs_f32();
+            self.pace.count = 0;
+            self.pace.since = now;
+        }
+    }
+
+    /// Seconds until there is room for `share` messages, at the pool's measured pace.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a pace is an estimate")]
+    #[expect(clippy::cast_sign_loss, reason = "a pace is not negative")]
+    pub fn room_wait_s(&self, share: u32) -> u32 {
+        if self.pace.per_s <= 0.0 {
+            return ROOM_WAIT_MAX_S;
+        }
+        ((share as f32 / self.pace.per_s).ceil() as u32).clamp(1, ROOM_WAIT_MAX_S)
+    }
+}
+
+/// All pools, by id and code.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    pools: Vec<Option<PoolDesk>>,
+    codes: HashMap<Box<[u8]>, PoolId>,
+}
+
+impl Pools {
+    /// The pool with this code, also one that is draining.
+    #[must_use]
+    pub(super) fn find(&self, code: &[u8]) -> Option<PoolId> {
+        self.codes.get(code).copied()
+    }
+
+    /// A pool in use.
+    #[must_use]
+    pub(super) fn get(&self, id: PoolId) -> Option<&PoolDesk> {
+        self.pools.get(usize::from(id.0))?.as_ref()
+    }
+
+    /// A pool in use.
+    pub(super) fn get_mut(&mut self, id: PoolId) -> Option<&mut PoolDesk> {
+        self.pools.get_mut(usize::from(id.0))?.as_mut()
+    }
+
+    /// Adds a pool; `None` if there are too many.
+    pub(super) fn add(&mut self, pool: PoolDesk) -> Option<PoolId> {
+        if self.codes.len() >= POOLS_MAX {
+            return None;
+        }
+        let at = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
+        let id = PoolId(u16::try_from(at).ok()?);
+        self.codes.insert(pool.code.clone(), id);
+        if at == self.pools.len() {
+            self.pools.push(Some(pool));
+        } else {
+            self.pools[at] = Some(pool);
+        }
+        Some(id)
+    }
+
+    /// Forgets a pool that holds nothing.
+    pub(super) fn remove(&mut self, id: PoolId) -> Option<PoolDesk> {
+        let pool = self.pools.get_mut(usize::from(id.0))?.take()?;
+        self.codes.remove(&pool.code);
+        Some(pool)
+    }
+
+    /// All pools in use, by id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &PoolDesk)> {
+        (0..).zip(&self.pools).filter_map(|(at, pool)| Some((PoolId(at), pool.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::{NonZeroU16, NonZeroU32};
+
+    fn pool(concurrency: u16, rate: Option<u32>) -> PoolDesk {
+        let mut spec = PoolSpec::new(NonZeroU16::new(concurrency).expect("not zero"));
+        spec.rate_per_minute = rate.and_then(NonZeroU32::new);
+        PoolDesk::new(b"P", spec, Arc::new(PoolShared::new(&spec, 1, Moment::ZERO)), Moment::ZERO)
+    }
+
+    #[test]
+    fn a_share_is_taken_whole_or_not_at_all() {
+        let lease = Some(Duration::from_secs(30));
+        let rows = [
+            // concurrency, rate, held, share, taken, why
+            (1, None, 0, 51, 51, "max(1 × 20, 50) waiting and 1 in flight"),
+            (1, None, 2, 50, 0, "one too many: none"),
+            (1, None, 2, 49, 49, "all fit"),
+            (1, None, 2, 52, 49, "more than it can ever hold: a prefix"),
+            (10, None, 0, 210, 210, "10 × 20 waiting and 10 in flight"),
+            (10, Some(60), 0, 15, 15, "half a lease of 30 s at one a second"),
+            (10, Some(60), 1, 15, 0, "one too many for the rate"),
+            (10, Some(1), 0, 3, 1, "at least one"),
+        ];
+        for (concurrency, rate, held, share, taken, why) in rows {
+            let mut pool = pool(concurrency, rate);
+            pool.held = held;
+            assert_eq!(pool.admits(share, lease), taken, "N1: {why}");
+        }
+    }
+
+    #[test]
+    fn the_wait_for_room_follows_the_pools_pace() {
+        let mut pool = pool(10, None);
+        assert_eq!(pool.room_wait_s(10), 30, "nothing measured yet");
+        pool.held = 100;
+        for n in 0..=20 {
+            pool.on_settled(Moment::ZERO + Duration::from_millis(n * 100));
+        }
+        assert_eq!(pool.room_wait_s(10), 1);
+        assert_eq!(pool.room_wait_s(50), 5, "ten a second");
+        assert_eq!(pool.room_wait_s(5000), 30, "bounded");
+    }
+}

@@ -1,0 +1,413 @@
+//! The desk: the ingress thread's brain. Takes batches from sources, dedupes, finds room, sends each
+//! message to its group's shard, keeps leases, and tells sources what became of their messages.
+//! Core: the ingress. Owns: the tracker, pool capacities, owed groups, delivered ids. No I/O, no clock.
+//!
+//! - D1, D2: see `track.rs`. N1: `capacity.rs`. O1: `owed.rs`.
+//! - D3: a message is told to its source at most once per receipt as acked, and never nacked after that.
+//! - D4: a receipt of another epoch than the source's is never used.
+//! - D5: at idle nothing is held.
+
+mod admit;
+mod capacity;
+mod completed;
+mod lease;
+mod owed;
+mod settle;
+#[cfg(test)]
+mod tests;
+mod track;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+pub use capacity::{DEFAULT_POOL, POOLS_MAX, PoolDesk};
+pub use completed::Completed;
+pub use owed::{Claim, OwedGroups};
+pub use track::{Entry, Newcomer, Receipt, Stage, Tracker};
+
+use crate::clock::Moment;
+use crate::model::{
+    BatchId, Control, DeadReason, DeskTuning, Dispatch, Envelope, IdHash, IdHasher, LaneKey, NackReason,
+    Ordering, Parcel, PoolId, PoolSpec, ShardId, SourceId, Ticket, ToShard,
+};
+use crate::shard::PoolShared;
+use capacity::Pools;
+
+/// How long a source without leases is waited for where a lease would say.
+pub const LEASE_ASSUMED: Duration = Duration::from_secs(30);
+/// Pools that a source's recent messages went to: what decides whether to poll it.
+const RECENT_POOLS: usize = 16;
+
+/// What the desk knows of a source.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceSpec {
+    /// How its groups are kept in order. Not `auto`: the adapter has decided.
+    pub ordering: Ordering,
+    /// How long a message stays ours without an extension; `None` = as long as the connection.
+    pub lease: Option<Duration>,
+    /// Deliveries after which a message is set aside; 0 = never.
+    pub attempts_max: u16,
+    /// Hand-overs after which the broker itself drops or sets aside a message.
+    pub deliveries_max: Option<u16>,
+    /// It may hand over a message again although the ack was confirmed (SQS standard queues).
+    pub repeats: bool,
+    /// Messages asked for at once at most.
+    pub batch_max: usize,
+}
+
+/// A message as a source hands it over.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Its bytes, checked.
+    pub parcel: Parcel,
+    /// The source's id for it.
+    pub broker_id: IdHash,
+    /// The handle to tell the source about it.
+    pub receipt: Receipt,
+    /// Times the broker has handed it over, this one included; 0 = it does not say.
+    pub deliveries: u16,
+    /// What its failure does to its group.
+    pub dispatch: Dispatch,
+    /// Goes before others.
+    pub high_priority: bool,
+}
+
+/// What to tell a source.
+#[derive(Debug)]
+pub enum Tell {
+    /// Forget it. Confirm with [`Desk::on_closed`].
+    Ack {
+        /// Names the message in the confirmation; `None` = nothing to confirm.
+        ticket: Option<Ticket>,
+    },
+    /// Show it again.
+    Nack {
+        /// After so many seconds.
+        delay_s: u32,
+        /// Why, for the counters.
+        reason: NackReason,
+    },
+    /// Keep it hidden for another lease. Confirm with [`Desk::on_extended`].
+    Extend {
+        /// Names the message in the confirmation.
+        ticket: Ticket,
+    },
+    /// Write it to the dead-letter store, then forget it. Confirm with [`Desk::on_closed`].
+    DeadLetter {
+        /// Names the message in the confirmation.
+        ticket: Ticket,
+        /// The message.
+        parcel: Parcel,
+        /// Why.
+        reason: DeadReason,
+        /// The last status.
+        status: u16,
+        /// Deliveries tried.
+        attempts: u16,
+    },
+}
+
+/// Something an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// `ROUTING`: no pool has this code; the message went to the default pool.
+    Routing {
+        /// The unknown code.
+        code: String,
+    },
+    /// `QUEUE_FULL`: a pool's share of a batch went back.
+    QueueFull {
+        /// The pool's code.
+        code: String,
+        /// Messages that went back.
+        count: u32,
+    },
+    /// `POOL_LIMIT`: there are too many pools.
+    PoolLimit,
+    /// A message that went back did not return in time; its group goes on without it.
+    OwedExpired {
+        /// Groups concerned.
+        count: usize,
+    },
+    /// A lease could not be extended in time.
+    LeaseLost {
+        /// Whose.
+        source: SourceId,
+    },
+    /// A broker is about to drop a message that was never tried; it is held instead.
+    NearLimit {
+        /// Whose.
+        source: SourceId,
+    },
+}
+
+/// What the desk wants done. Reused from turn to turn.
+#[derive(Debug, Default)]
+pub struct DeskEffects {
+    /// To be pushed to shards, in this order.
+    pub runs: Vec<(ShardId, ToShard)>,
+    /// To be told to sources, in this order.
+    pub tells: Vec<(SourceId, Receipt, Tell)>,
+    /// For the log and the warnings list.
+    pub warnings: Vec<Warning>,
+}
+
+#[derive(Debug)]
+struct Source {
+    spec: SourceSpec,
+    epoch: u32,
+    /// Nothing is asked for before then: older messages may still be hidden from before an unclean stop.
+    quiet_until: Moment,
+    /// A lease was lost lately: take no more for a while.
+    strained_until: Moment,
+    recent: VecDeque<PoolId>,
+    held: u32,
+}
+
+/// A group with messages here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    held: u32,
+    /// The batch in which a message of this group was last marked or turned away.
+    last_of: BatchId,
+    blocked_in: BatchId,
+}
+
+/// Wrong behaviour that can be switched on, to show that the simulator's oracle notices.
+#[cfg(feature = "sim")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traps {
+    /// Trap 1: a redelivery is nacked with its new receipt and the old one is kept.
+    pub nack_redelivered: bool,
+    /// Trap 2: leases are not extended.
+    pub forget_leases: bool,
+    /// Trap 10: a full pool is polled on and nacks without end.
+    pub nack_as_backpressure: bool,
+    /// Trap 13: polling starts at once after an unclean stop.
+    pub no_quarantine: bool,
+}
+
+/// The ingress state machine.
+#[derive(Debug)]
+pub struct Desk {
+    tuning: DeskTuning,
+    shards: u8,
+    hasher: IdHasher,
+    tracker: Tracker,
+    completed: Completed,
+    owed: OwedGroups,
+    parked: HashMap<IdHash, Envelope>,
+    pools: Pools,
+    sources: Vec<Source>,
+    groups: HashMap<LaneKey, Group>,
+    batch: BatchId,
+    bytes: usize,
+    draining: bool,
+    next_look: Moment,
+    #[cfg(feature = "sim")]
+    traps: Traps,
+}
+
+impl Desk {
+    /// A desk for `shards` shards.
+    #[must_use]
+    pub fn new(tuning: DeskTuning, shards: u8) -> Self {
+        assert!(shards > 0, "an engine has at least one shard");
+        Self {
+            tuning,
+            shards,
+            hasher: IdHasher::new(tuning.hash_key),
+            tracker: Tracker::new(),
+            completed: Completed::new(tuning.completed_max),
+            owed: OwedGroups::default(),
+            parked: HashMap::new(),
+            pools: Pools::default(),
+            sources: Vec::new(),
+            groups: HashMap::new(),
+            batch: BatchId(0),
+            bytes: 0,
+            draining: false,
+            next_look: Moment::ZERO,
+            #[cfg(feature = "sim")]
+            traps: Traps::default(),
+        }
+    }
+
+    /// Switches wrong behaviour on.
+    #[cfg(feature = "sim")]
+    pub const fn set_traps(&mut self, traps: Traps) {
+        self.traps = traps;
+    }
+
+    /// Makes the ids that [`Arrival`]s carry.
+    #[must_use]
+    pub const fn hasher(&self) -> IdHasher {
+        self.hasher
+    }
+
+    /// A new source. `unclean`: the process ended without giving back what it held; where the broker does
+    /// not lock groups, nothing is asked for until those leases have run out.
+    pub fn add_source(&mut self, spec: SourceSpec, unclean: bool, now: Moment) -> SourceId {
+        let quarantined = unclean && spec.ordering == Ordering::Strict;
+        #[cfg(feature = "sim")]
+        let quarantined = quarantined && !self.traps.no_quarantine;
+        let quiet_until = match spec.lease {
+            Some(lease) if quarantined => now + lease,
+            _ => Moment::ZERO,
+        };
+        self.sources.push(Source {
+            spec,
+            epoch: 0,
+            quiet_until,
+            strained_until: Moment::ZERO,
+            recent: VecDeque::new(),
+            held: 0,
+        });
+        SourceId(u16::try_from(self.sources.len() - 1).expect("queues are far fewer than 65,536"))
+    }
+
+    /// The source connected anew: receipts from before are void.
+    pub fn on_epoch(&mut self, source: SourceId, epoch: u32) {
+        self.sources[usize::from(source.0)].epoch = epoch;
+    }
+
+    /// Adds or changes a pool. False if there are too many.
+    pub fn set_pool(&mut self, code: &[u8], spec: PoolSpec, now: Moment, out: &mut DeskEffects) -> bool {
+        if let Some(id) = self.pools.find(code) {
+            let Some(pool) = self.pools.get_mut(id) else { return false };
+            if pool.draining > 0 {
+                pool.successor = Some(spec);
+                return true;
+            }
+            pool.spec = spec;
+            pool.shared.permits.set_limit(spec.concurrency.get());
+            pool.shared.rate.set_limit(spec.rate_per_minute.map(std::num::NonZero::get));
+            self.tell_shards(out, || Control::PoolChanged { pool: id, spec });
+            return true;
+        }
+        let shared = Arc::new(PoolShared::new(&spec, usize::from(self.shards), now));
+        let Some(id) = self.pools.add(PoolDesk::new(code, spec, Arc::clone(&shared), now)) else {
+            out.warnings.push(Warning::PoolLimit);
+            return false;
+        };
+        self.tell_shards(out, || Control::PoolAdd { pool: id, spec, shared: Arc::clone(&shared) });
+        true
+    }
+
+    /// Removes a pool: what has not started goes back, the rest finishes.
+    pub fn remove_pool(&mut self, code: &[u8], out: &mut DeskEffects) {
+        let Some(id) = self.pools.find(code) else { return };
+        let shards = self.shards;
+        let Some(pool) = self.pools.get_mut(id) else { return };
+        pool.successor = None;
+        if pool.draining == 0 {
+            pool.draining = shards;
+            self.tell_shards(out, || Control::PoolDrain { pool: id });
+        }
+    }
+
+    /// A shard has nothing of this pool any more.
+    pub fn on_pool_drained(&mut self, id: PoolId, now: Moment, out: &mut DeskEffects) {
+        let Some(pool) = self.pools.get_mut(id) else { return };
+        pool.draining = pool.draining.saturating_sub(1);
+        if pool.draining > 0 {
+            return;
+        }
+        debug_assert_eq!(pool.held, 0, "a drained pool holds nothing");
+        for source in &mut self.sources {
+            source.recent.retain(|&other| other != id);
+        }
+        if let Some(PoolDesk { code, successor: Some(spec), .. }) = self.pools.remove(id) {
+            self.set_pool(&code, spec, now, out);
+        }
+    }
+
+    /// Ends: takes no more and asks for everything that has not started.
+    pub fn drain(&mut self, now: Moment, out: &mut DeskEffects) {
+        self.draining = true;
+        let parked = self.parked.drain().filter_map(|(_, envelope)| self.tracker.slot(envelope.ticket));
+        let mut parked: Vec<u32> = parked.collect();
+        parked.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
+        for slot in parked {
+            self.give_back_slot(slot, now, out);
+        }
+        self.tell_shards(out, || Control::Drain);
+    }
+
+    /// How many messages to ask `source` for now; 0 = do not poll it.
+    #[must_use]
+    pub fn room(&self, source: SourceId, now: Moment) -> usize {
+        let state = &self.sources[usize::from(source.0)];
+        if self.draining || now < state.quiet_until {
+            return 0;
+        }
+        #[cfg(feature = "sim")]
+        if self.traps.nack_as_backpressure {
+            return state.spec.batch_max;
+        }
+        if now < state.strained_until
+            || self.bytes >= self.tuning.memory_budget
+            || self.owed.len() >= self.tuning.owed_max
+        {
+            return 0;
+        }
+        if state.recent.is_empty() {
+            return state.spec.batch_max;
+        }
+        let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));
+        let free: usize = pools.map(|pool| pool.free(state.spec.lease) as usize).sum();
+        free.min(state.spec.batch_max)
+    }
+
+    /// Messages held.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.tracker.len()
+    }
+
+    /// Bytes of messages held.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Messages owed by sources.
+    #[must_use]
+    pub const fn owed(&self) -> usize {
+        self.owed.len()
+    }
+
+    /// All pools, by id.
+    pub fn pools(&self) -> impl Iterator<Item = (PoolId, &PoolDesk)> {
+        self.pools.iter()
+    }
+
+    /// The tracker, to look at.
+    #[must_use]
+    pub const fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    fn tell_shards(&self, out: &mut DeskEffects, mut control: impl FnMut() -> Control) {
+        for shard in 0..self.shards {
+            out.runs.push((ShardId(shard), ToShard::Control(Box::new(control()))));
+        }
+    }
+
+    /// Groups are spread over shards by their hash.
+    const fn shard_of(&self, lane: LaneKey) -> ShardId {
+        ShardId(((lane.hash as u128 * self.shards as u128) >> 64) as u8)
+    }
+
+    fn lease_of(&self, source: SourceId) -> Duration {
+        self.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED)
+    }
+
+    /// Is the receipt of the source's present connection?
+    fn is_live(&self, source: SourceId, receipt: Receipt) -> bool {
+        self.sources[usize::from(source.0)].epoch == receipt.epoch
+    }
+}

@@ -1,0 +1,144 @@
+//! Groups whose older messages went back to a source that does not lock groups: until the oldest is
+//! back, later ones must not run. Pure. Core: the ingress. Bounded: when full, polling stops.
+//!
+//! - O1: of an owed group only the oldest owed message may run.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::clock::Moment;
+use crate::model::{IdHash, LaneKey};
+
+/// A message that went back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owed {
+    /// Order of arrival.
+    seq: u64,
+    id: IdHash,
+    /// The source shows it again then, at the earliest.
+    due: Moment,
+    /// We stop waiting for it then.
+    expires: Moment,
+}
+
+/// What to do with an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Its group is owed nothing: run it.
+    Free,
+    /// It is the one that was waited for: run it.
+    Oldest,
+    /// An older one is still out, and due then.
+    Wait(Moment),
+}
+
+/// All owed messages.
+#[derive(Debug, Default)]
+pub struct OwedGroups {
+    groups: HashMap<LaneKey, VecDeque<Owed>>,
+    count: usize,
+}
+
+impl OwedGroups {
+    /// Messages owed.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// None.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// A message of `lane` went back; it arrived as number `seq`.
+    pub fn owe(&mut self, lane: LaneKey, id: IdHash, seq: u64, due: Moment, expires: Moment) {
+        let group = self.groups.entry(lane).or_default();
+        if let Some(known) = group.iter_mut().find(|owed| owed.id == id) {
+            known.due = due;
+            known.expires = expires;
+            return;
+        }
+        let at = group.iter().rposition(|owed| owed.seq < seq).map_or(0, |at| at + 1);
+        group.insert(at, Owed { seq, id, due, expires });
+        self.count += 1;
+    }
+
+    /// May this arrival run?
+    #[must_use]
+    pub fn claim(&self, lane: LaneKey, id: IdHash) -> Claim {
+        match self.groups.get(&lane).and_then(VecDeque::front) {
+            None => Claim::Free,
+            Some(oldest) if oldest.id == id => Claim::Oldest,
+            Some(oldest) => Claim::Wait(oldest.due),
+        }
+    }
+
+    /// The oldest is back. Returns the id that is the oldest now, if any.
+    pub fn pay(&mut self, lane: LaneKey) -> Option<IdHash> {
+        let group = self.groups.get_mut(&lane)?;
+        if group.pop_front().is_some() {
+            self.count -= 1;
+        }
+        let next = group.front().map(|owed| owed.id);
+        if next.is_none() {
+            self.groups.remove(&lane);
+        }
+        next
+    }
+
+    /// The oldest owed message of a group.
+    #[must_use]
+    pub fn oldest(&self, lane: LaneKey) -> Option<IdHash> {
+        self.groups.get(&lane)?.front().map(|owed| owed.id)
+    }
+
+    /// The place in the order of arrival that an owed message had.
+    #[must_use]
+    pub fn seq(&self, lane: LaneKey, id: IdHash) -> Option<u64> {
+        self.groups.get(&lane)?.iter().find(|owed| owed.id == id).map(|owed| owed.seq)
+    }
+
+    /// Gives up on those that did not come back in time. Returns their groups, in order of arrival.
+    pub fn expire(&mut self, now: Moment) -> Vec<LaneKey> {
+        let mut gone = Vec::new();
+        self.groups.retain(|&lane, group| {
+            group.retain(|owed| {
+                let keep = owed.expires > now;
+                if !keep {
+                    gone.push((owed.seq, lane));
+                }
+                keep
+            });
+            !group.is_empty()
+        });
+        self.count -= gone.len();
+        gone.sort_unstable();
+        gone.into_iter().map(|(_, lane)| lane).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::PoolId;
+    use std::time::Duration;
+
+    #[test]
+    fn only_the_oldest_owed_message_may_run() {
+        let at = |s| Moment::ZERO + Duration::from_secs(s);
+        let lane = LaneKey { hash: 1, pool: PoolId(0) };
+        let mut owed = OwedGroups::default();
+        assert_eq!(owed.claim(lane, IdHash(2)), Claim::Free);
+        owed.owe(lane, IdHash(2), 2, at(5), at(60));
+        owed.owe(lane, IdHash(1), 1, at(9), at(60));
+        assert_eq!(owed.claim(lane, IdHash(2)), Claim::Wait(at(9)), "O1: the older one went back later");
+        assert_eq!(owed.claim(lane, IdHash(1)), Claim::Oldest);
+        assert_eq!(owed.pay(lane), Some(IdHash(2)));
+        assert_eq!(owed.claim(lane, IdHash(2)), Claim::Oldest);
+        assert_eq!(owed.expire(at(60)), [lane]);
+        assert!(owed.is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! What becomes of a message that a shard is done with.
+
+use super::track::Stage;
+use super::{Desk, DeskEffects, Tell};
+use crate::clock::Moment;
+use crate::model::{Dispatch, Envelope, NackReason, Ordering, Settlement, Ticket, Verdict};
+
+impl Desk {
+    /// A shard is done with a message: tell its source, and make room.
+    pub fn on_settled(&mut self, settlement: Settlement, now: Moment, out: &mut DeskEffects) {
+        let Settlement { envelope, verdict } = settlement;
+        let Some(slot) = self.tracker.slot(envelope.ticket) else { return };
+        self.make_room(slot, now);
+        match verdict {
+            Verdict::Ack => {
+                let ticket = Some(envelope.ticket);
+                self.close(slot, Tell::Ack { ticket }, now, out);
+            }
+            Verdict::DeadLetter { reason, status } => {
+                let Envelope { parcel, ticket, attempts, .. } = envelope;
+                self.close(slot, Tell::DeadLetter { ticket, parcel, reason, status, attempts }, now, out);
+            }
+            Verdict::Nack { delay_s, reason } => {
+                let entry = self.tracker.at(slot);
+                let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+                if envelope.ordering == Ordering::Strict && envelope.dispatch == Dispatch::BlockOnError {
+                    self.owe(source, lane, id, seq, delay_s, now);
+                }
+                self.nack_slot(slot, delay_s, reason, out);
+            }
+        }
+    }
+
+    fn make_room(&mut self, slot: u32, now: Moment) {
+        let entry = self.tracker.at(slot);
+        let (lane, source) = (entry.lane, entry.source);
+        self.bytes -= entry.bytes as usize;
+        self.sources[usize::from(source.0)].held -= 1;
+        if let Some(pool) = self.pools.get_mut(lane.pool) {
+            pool.on_settled(now);
+        }
+        if let Some(group) = self.groups.get_mut(&lane) {
+            group.held -= 1;
+            if group.held == 0 {
+                self.groups.remove(&lane);
+            }
+        }
+    }
+
+    /// Delivered or set aside: tell the source, and keep the entry until it confirms.
+    fn close(&mut self, slot: u32, tell: Tell, now: Moment, out: &mut DeskEffects) {
+        let entry = self.tracker.at(slot);
+        let (source, receipt) = (entry.source, entry.receipt);
+        let delivered = matches!(tell, Tell::Ack { .. });
+        while let Some(twin) = self.tracker.take_twin(slot) {
+            if delivered {
+                let ticket = Some(self.tracker.ticket(twin));
+                self.close(twin, Tell::Ack { ticket }, now, out);
+            } else {
+                self.nack_slot(twin, 0, NackReason::Twin, out);
+            }
+        }
+        self.tracker.at_mut(slot).stage = Stage::Closing;
+        // A dead letter is written whatever the receipt; an ack of another epoch is not sent: the broker
+        // hands the message over again, and then it is acked without a call.
+        if self.is_live(source, receipt) || !delivered {
+            out.tells.push((source, receipt, tell));
+        } else {
+            let ticket = self.tracker.ticket(slot);
+            self.on_closed(ticket, false, now);
+        }
+    }
+
+    /// A source answered an ack, or a dead letter was written and acked. Not done: the ack was lost, so
+    /// the id is remembered and acked again when the message comes back.
+    pub fn on_closed(&mut self, ticket: Ticket, done: bool, now: Moment) {
+        let Some(slot) = self.tracker.slot(ticket) else { return };
+        let source = self.tracker.at(slot).source;
+        let repeats = self.sources[usize::from(source.0)].spec.repeats;
+        let until = now + self.lease_of(source) * 2;
+        let entry = self.tracker.release(slot);
+        if !done || repeats || !self.is_live(source, entry.receipt) {
+            self.completed.remember(entry.broker_id, until);
+        }
+    }
+
+    /// The dead-letter store could not take a message: back to its source, not dropped.
+    pub fn on_dead_letter_failed(&mut self, ticket: Ticket, delay_s: u32, now: Moment, out: &mut DeskEffects) {
+        let Some(slot) = self.tracker.slot(ticket) else { return };
+        let entry = self.tracker.at(slot);
+        let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+        if self.sources[usize::from(source.0)].spec.ordering == Ordering::Strict {
+            self.owe(source, lane, id, seq, delay_s, now);
+        }
+        self.nack_slot(slot, delay_s, NackReason::Failed, out);
+    }
+
+    pub(super) fn nack_slot(&mut self, slot: u32, delay_s: u32, reason: NackReason, out: &mut DeskEffects) {
+        while let Some(twin) = self.tracker.take_twin(slot) {
+            self.nack_slot(twin, delay_s, NackReason::Twin, out);
+        }
+        let entry = self.tracker.release(slot);
+        if self.is_live(entry.source, entry.receipt) {
+            out.tells.push((entry.source, entry.receipt, Tell::Nack { delay_s, reason }));
+        }
+    }
+
+    /// Gives back a message that is not with a shard.
+    pub(super) fn give_back_slot(&mut self, slot: u32, now: Moment, out: &mut DeskEffects) {
+        self.make_room(slot, now);
+        self.nack_slot(slot, 0, NackReason::GivenBack, out);
+    }
+
+    /// Gives back all that is left, oldest first: the process ends now, whatever is still running.
+    pub fn give_back_rest(&mut self, out: &mut DeskEffects) {
+        for slot in self.tracker.in_order() {
+            let entry = self.tracker.at(slot);
+            if entry.stage != Stage::Closing && self.is_live(entry.source, entry.receipt) {
+                let tell = Tell::Nack { delay_s: 0, reason: NackReason::GivenBack };
+                out.tells.push((entry.source, entry.receipt, tell));
+            }
+        }
+    }
+}

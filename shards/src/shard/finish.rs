@@ -1,0 +1,217 @@
+//! What follows from a call's end: repeat, settle, hold the head, or take followers along.
+
+use super::breaker::Change;
+use super::lane::State;
+use super::retry::{Next, judge};
+use super::{Effects, Shard};
+use crate::clock::Moment;
+use crate::model::{
+    DeadReason, Dispatch, Envelope, Flags, FromShard, NackReason, Notice, OriginId, Ordering, Outcome,
+    Verdict,
+};
+use std::time::Duration;
+
+impl Shard {
+    pub(super) fn finish(&mut self, lane: u32, outcome: Outcome, now: Moment, out: &mut Effects) {
+        let state = self.lanes.get(lane);
+        debug_assert_eq!(state.state, State::Running, "S1: a call that was started");
+        let (origin, probe, calls, pool) = (state.origin, state.probe, state.calls, state.key.pool);
+        self.running -= 1;
+        self.origins.get_mut(origin).calls -= 1;
+        let draining = {
+            let pool = self.pool_mut(pool);
+            pool.running -= 1;
+            pool.spare += 1;
+            pool.draining
+        } || self.draining;
+        self.put_in_hand(pool);
+        self.tell_breaker(origin, outcome, probe, now, out);
+        match judge(outcome, calls, &self.tuning) {
+            Next::Again(pause) if !draining => {
+                self.counts.retried += 1;
+                self.repeat(lane, pause, now);
+            }
+            Next::Again(_) => self.on_failed(lane, 0, outcome, now, out),
+            Next::Deliver => self.on_delivered(lane, out),
+            Next::Refuse => self.on_refused(lane, outcome, out),
+            Next::Fail { delay_s } => self.on_failed(lane, delay_s, outcome, now, out),
+        }
+        self.activate(pool);
+        if draining {
+            self.drain_lane(lane, out);
+            self.report_if_drained(pool, out);
+        }
+    }
+
+    fn repeat(&mut self, lane: u32, pause: Duration, now: Moment) {
+        if pause.is_zero() {
+            self.resume(lane);
+        } else {
+            self.pause(lane, now + pause);
+        }
+    }
+
+    fn tell_breaker(&mut self, origin: OriginId, outcome: Outcome, probe: bool, now: Moment, out: &mut Effects) {
+        let change = self.origins.breaker_mut(origin).on_result(now, outcome, probe, &self.tuning);
+        let (count, tripped) = match change {
+            Change::None => return,
+            Change::Tripped(_) => (0, Some(true)),
+            Change::NextProbe => (1, None),
+            Change::Admitting => (usize::MAX, Some(false)),
+        };
+        for guarded in self.origins.guarded_with(origin) {
+            self.free_held(guarded, count);
+        }
+        if let Some(tripped) = tripped {
+            self.counts.trips += u64::from(tripped);
+            let origin = self.origin_name(origin);
+            out.reports.push(FromShard::Noticed(Box::new(Notice::Breaker { origin, tripped })));
+        }
+    }
+
+    fn on_delivered(&mut self, lane: u32, out: &mut Effects) {
+        let span = self.lanes.get(lane).span;
+        for _ in 0..span {
+            if let Some(mut envelope) = self.dequeue(lane) {
+                envelope.attempts = envelope.attempts.saturating_add(1);
+                self.settle(envelope, Verdict::Ack, out);
+            }
+        }
+        self.lanes.get_mut(lane).span_max = u16::MAX;
+        self.go_on(lane);
+    }
+
+    /// 4xx, 501. Of several messages in one request any may be the bad one: try half of them.
+    fn on_refused(&mut self, lane: u32, outcome: Outcome, out: &mut Effects) {
+        let state = self.lanes.get_mut(lane);
+        if state.span > 1 {
+            state.span_max = state.span / 2;
+            return self.make_ready(lane);
+        }
+        let origin = self.origin_name(self.lanes.get(lane).origin);
+        out.reports.push(FromShard::Noticed(Box::new(Notice::Refused { origin, outcome })));
+        if let Some(mut envelope) = self.dequeue(lane) {
+            envelope.attempts = envelope.attempts.saturating_add(1);
+            let verdict = Verdict::DeadLetter { reason: DeadReason::Refused, status: outcome.status };
+            self.settle(envelope, verdict, out);
+        }
+        self.go_on(lane);
+    }
+
+    /// The delivery failed: it counts as an attempt of every message in it.
+    fn on_failed(&mut self, lane: u32, delay_s: u32, outcome: Outcome, now: Moment, out: &mut Effects) {
+        let span = self.lanes.get(lane).span;
+        let tried = outcome.fault != crate::model::Fault::CircuitOpen;
+        if tried {
+            self.lanes.for_first(lane, span, |envelope| envelope.attempts = envelope.attempts.saturating_add(1));
+        }
+        if self.set_aside_exhausted(lane, outcome, out) {
+            return self.go_on(lane);
+        }
+        let draining = self.is_draining(lane);
+        let head = self.lanes.head(lane);
+        let verdict = Verdict::Nack { delay_s: if draining { 0 } else { delay_s }, reason: NackReason::Failed };
+        match (head.ordering, head.dispatch) {
+            (Ordering::Strict, Dispatch::BlockOnError) if !draining => {
+                self.lanes.get_mut(lane).calls = 0;
+                self.pause(lane, now + Duration::from_secs(u64::from(delay_s)));
+            }
+            (Ordering::Batch, Dispatch::BlockOnError) => self.nack_batch(lane, verdict, out),
+            _ => {
+                for _ in 0..span {
+                    if let Some(envelope) = self.dequeue(lane) {
+                        self.settle(envelope, verdict, out);
+                    }
+                }
+                self.go_on(lane);
+            }
+        }
+    }
+
+    /// Sets aside the heads that have no attempt left. True if there were any.
+    fn set_aside_exhausted(&mut self, lane: u32, outcome: Outcome, out: &mut Effects) -> bool {
+        let mut any = false;
+        for _ in 0..self.lanes.get(lane).span {
+            let head = self.lanes.head(lane);
+            if head.attempts_max == 0 || head.attempts < head.attempts_max {
+                break;
+            }
+            any = true;
+            if let Some(envelope) = self.dequeue(lane) {
+                let verdict = Verdict::DeadLetter { reason: DeadReason::Exhausted, status: outcome.status };
+                self.settle(envelope, verdict, out);
+            }
+            if self.lanes.get(lane).len == 0 {
+                break;
+            }
+        }
+        any
+    }
+
+    /// Gives the head back with `verdict` and what follows it of its batch behind it, then goes on.
+    /// The broker locks the group until all of them are back, so that its order holds.
+    pub(super) fn nack_batch(&mut self, lane: u32, verdict: Verdict, out: &mut Effects) {
+        let delay_s = match verdict {
+            Verdict::Nack { delay_s, .. } => delay_s.max(self.tuning.cascade_delay_s),
+            Verdict::Ack | Verdict::DeadLetter { .. } => self.tuning.cascade_delay_s,
+        };
+        let follow = Verdict::Nack { delay_s, reason: NackReason::Cascade };
+        let Some(head) = self.dequeue(lane) else { return };
+        let (batch, cascades) = (head.batch, head.dispatch == Dispatch::BlockOnError);
+        let mut complete = head.flags.has(Flags::LAST_OF_BATCH);
+        self.settle(head, verdict, out);
+        if cascades {
+            while !complete && self.lanes.get(lane).len > 0 && self.lanes.head(lane).batch == batch {
+                let Some(envelope) = self.dequeue(lane) else { break };
+                complete = envelope.flags.has(Flags::LAST_OF_BATCH);
+                self.settle(envelope, follow, out);
+            }
+            if !complete {
+                self.lanes.get_mut(lane).failed = Some((batch, delay_s));
+            }
+        }
+        self.go_on(lane);
+    }
+
+    /// The delay with which a newcomer goes back at once, because its batch has failed here.
+    pub(super) fn belongs_to_failed_batch(&self, lane: u32, envelope: &Envelope) -> Option<u32> {
+        let (batch, delay_s) = self.lanes.get(lane).failed?;
+        (batch == envelope.batch && envelope.dispatch == Dispatch::BlockOnError).then_some(delay_s)
+    }
+
+    /// The rest of a failed batch, coming late.
+    pub(super) fn cascade_late(&mut self, lane: u32, envelope: Envelope, delay_s: u32, out: &mut Effects) {
+        let complete = envelope.flags.has(Flags::LAST_OF_BATCH);
+        self.settle(envelope, Verdict::Nack { delay_s, reason: NackReason::Cascade }, out);
+        if complete {
+            self.lanes.get_mut(lane).failed = None;
+            if self.lanes.get(lane).state == State::Empty {
+                self.forget_lane(lane);
+            }
+        }
+    }
+
+    /// The lane's next message, or the lane's end.
+    pub(super) fn go_on(&mut self, lane: u32) {
+        let state = self.lanes.get_mut(lane);
+        if state.len > 0 {
+            return self.make_ready(lane);
+        }
+        state.state = State::Empty;
+        state.calls = 0;
+        if state.failed.is_none() {
+            self.forget_lane(lane);
+        }
+    }
+
+    pub(super) fn forget_lane(&mut self, lane: u32) {
+        let pool = self.lanes.get(lane).key.pool;
+        self.pool_mut(pool).lanes -= 1;
+        self.lanes.remove(lane);
+    }
+
+    fn origin_name(&self, origin: OriginId) -> String {
+        String::from_utf8_lossy(&self.origins.get(origin).bytes).into_owned()
+    }
+}
+
