@@ -73,10 +73,8 @@ enum Timer {
 pub struct CallView<'a> {
     /// The target's place in this shard's table.
     pub origin: OriginId,
-    /// The first message.
+    /// The first message; see [`Shard::riders`] for those that ride with it.
     pub first: &'a Parcel,
-    /// Those that ride with it.
-    pub rest: Box<dyn Iterator<Item = &'a Parcel> + 'a>,
     /// Which delivery of the first message this is, from 1.
     pub attempt: u16,
 }
@@ -99,6 +97,7 @@ pub struct Shard {
     counts: Counts,
     running: u32,
     draining: bool,
+    stopped: bool,
 }
 
 impl Shard {
@@ -121,6 +120,7 @@ impl Shard {
             counts: Counts::default(),
             running: 0,
             draining: false,
+            stopped: false,
         }
     }
 
@@ -191,7 +191,7 @@ impl Shard {
             Control::GiveBack { lane, ticket } => self.give_back_from(lane, ticket, out),
             Control::Drain => self.drain_all(out),
             Control::Snapshot => out.reports.push(FromShard::Snapshot(Box::new(self.snapshot()))),
-            Control::Stop => {}
+            Control::Stop => self.stopped = true,
         }
     }
 
@@ -237,16 +237,18 @@ impl Shard {
     /// The request of a call that was put into [`Effects::calls`].
     #[must_use]
     pub fn call(&self, call: CallId) -> CallView<'_> {
-        let lane = self.lanes.get(call.0);
-        let mut messages = self.lanes.iter(call.0);
-        let first = messages.next().expect("S1: a call has a head");
-        let rest = messages.take(usize::from(lane.span) - 1).map(|envelope| &envelope.parcel);
+        let first = self.lanes.head(call.0);
         CallView {
-            origin: lane.origin,
+            origin: self.lanes.get(call.0).origin,
             first: &first.parcel,
-            rest: Box::new(rest),
             attempt: first.attempts.saturating_add(1),
         }
+    }
+
+    /// The messages that ride with a call's first one.
+    pub fn riders(&self, call: CallId) -> impl Iterator<Item = &Parcel> {
+        let span = usize::from(self.lanes.get(call.0).span);
+        self.lanes.iter(call.0).take(span).skip(1).map(|envelope| &envelope.parcel)
     }
 
     /// A call ended.
@@ -257,6 +259,12 @@ impl Shard {
     /// A target's connections were given up: its id may name another from now on.
     pub fn forget_origin(&mut self, origin: OriginId) {
         self.origins.forget(origin);
+    }
+
+    /// It was told to end its thread.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// No message is here.

@@ -72,7 +72,7 @@ impl Bench {
 
     fn ids(&self, call: CallId) -> Vec<u32> {
         let view = self.shard.call(call);
-        std::iter::once(view.first).chain(view.rest).map(id_of).collect()
+        std::iter::once(view.first).chain(self.shard.riders(call)).map(id_of).collect()
     }
 
     fn call_of(&self, id: u32) -> CallId {
