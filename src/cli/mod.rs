@@ -1,0 +1,31 @@
+//! The command line: one file per subcommand, each with its `Args` and a `run`.
+
+pub mod cores;
+pub mod sink;
+
+use clap::{Parser, Subcommand};
+
+/// Routes messages from brokers and outboxes to HTTP services, in order per group, on pinned cores.
+#[derive(Debug, Parser)]
+#[command(name = "corelane", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Sink(sink::Args),
+}
+
+impl Cli {
+    /// Runs the chosen subcommand to its end.
+    ///
+    /// # Errors
+    /// Whatever stopped the subcommand; meant for a person to read.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Sink(args) => sink::run(&args),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The binary over loopback: one module per feature.
+
+mod sink;
