@@ -4,6 +4,7 @@
 //! `model, clock, meter ← link, desk, shard, courier ← wire, drive ← engine`. Nothing points back.
 
 pub mod clock;
+pub mod courier;
 pub mod link;
 pub mod meter;
 pub mod model;
