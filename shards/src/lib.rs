@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod desk;
+pub mod courier;
 pub mod link;
 pub mod meter;
 pub mod model;
