@@ -9,6 +9,7 @@
 mod buffers;
 mod ring;
 mod seat;
+mod trial;
 
 use std::collections::VecDeque;
 use std::io;
