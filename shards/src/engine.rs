@@ -17,7 +17,8 @@ use crate::model::{CourierTuning, FromShard, ShardId, ShardTuning, ToShard};
 use crate::placement::Plan;
 use crate::resolve::{Line, Lookup, Resolved, serve};
 use crate::shard::Shard;
-use crate::wire::{EpollWire, GlommioWire, Io, UringWire};
+use crate::wire::probe::Io;
+use crate::wire::{EpollWire, GlommioWire, UringWire};
 
 /// Slots of a shard's ring, each way. 4,096 × 64 bytes stay in the second-level cache.
 pub const RING_SLOTS: usize = 4_096;

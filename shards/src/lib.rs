@@ -4,8 +4,10 @@
 //! `model, clock, meter, timer ← link, desk, shard, courier ← wire, drive ← engine`. Nothing points back.
 
 pub mod clock;
-pub mod desk;
 pub mod courier;
+pub mod desk;
+pub mod drive;
+pub mod engine;
 pub mod link;
 pub mod meter;
 pub mod model;

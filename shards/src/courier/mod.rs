@@ -40,11 +40,11 @@ use crate::model::{CallId, CourierTuning, HttpVersion, OriginId, Outcome, Parcel
 use crate::wire::{Command, ConnId, Event};
 
 /// One call to make: one parcel, or several that ride in one request as a JSON array of their bodies.
-pub struct Request<'a> {
+pub struct Request<'a, 'r> {
     /// The parcel whose target, token and id the request carries.
     pub first: &'a Parcel,
     /// More of the same target, usually none.
-    pub rest: &'a mut dyn Iterator<Item = &'a Parcel>,
+    pub rest: &'r mut dyn Iterator<Item = &'a Parcel>,
     /// Number of this attempt, from 1.
     pub attempt: u16,
 }
@@ -147,7 +147,7 @@ impl Courier {
         now: Moment,
         call: CallId,
         origin: OriginId,
-        request: Request<'_>,
+        request: Request<'_, '_>,
         out: &mut Out,
     ) {
         if self.tuning.loopback {

@@ -1,11 +1,20 @@
 //! Moves bytes: opens connections, sends, receives, sleeps. Knows nothing of HTTP or messages.
-//! Core: its shard's. Three implementations, one conformance suite (`tests/it/wires.rs`).
+//! Core: its shard's. Three implementations, one conformance suite (`shards/tests/wires/`).
 //!
 //! - W1: a connection id is never reused while an operation of its last use can still report.
 //! - W2: after [`Command::Close`] no event names that connection.
 //! - W3: bytes of one connection are reported in the order they arrived, then at most one of
 //!   [`Event::Eof`] and [`Event::Failed`], then nothing.
 //! - W4: at most one [`Command::Send`] of a connection is open; [`Event::Sent`] ends it, or the connection does.
+
+mod epoll;
+mod glommio;
+pub mod probe;
+mod uring;
+
+pub use self::epoll::EpollWire;
+pub use self::glommio::GlommioWire;
+pub use self::uring::UringWire;
 
 use std::io;
 use std::net::SocketAddr;

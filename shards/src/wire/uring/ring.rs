@@ -1,0 +1,142 @@
+//! The ring itself: how it is set up, how entries get in, how one system call begins and awaits them.
+//! Core: its shard's. Owns: the ring's descriptor and the entries that did not fit yet.
+//!
+//! - Q1: entries reach the kernel in the order they were pushed, so a cancel never overtakes what it
+//!   cancels.
+
+use std::collections::VecDeque;
+use std::io;
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, Submitter, cqueue, squeue};
+use rustix::io::Errno;
+
+use super::super::Patience;
+use crate::clock::{Clock, Moment};
+
+/// A turn rarely submits more; the rest goes in a second call.
+const SUBMISSIONS: u32 = 1_024;
+/// Room for the completions of two turns' sends and receives; beyond it the kernel keeps a list.
+const COMPLETIONS: u32 = 8_192;
+
+/// A ring, used by the thread that made it.
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Waits for room in the submission queue.
+    backlog: VecDeque<squeue::Entry>,
+}
+
+impl Ring {
+    /// A ring with as many of the cheap set-up flags as the kernel knows.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut refused = None;
+        for level in 0..4 {
+            let mut builder = IoUring::builder();
+            builder.setup_cqsize(COMPLETIONS).setup_submit_all().dontfork();
+            if level < 3 {
+                builder.setup_coop_taskrun().setup_taskrun_flag();
+            }
+            if level < 2 {
+                builder.setup_single_issuer().setup_defer_taskrun(); // Since 6.0 and 6.1.
+            }
+            if level < 1 {
+                builder.setup_no_sqarray(); // Since 6.6.
+            }
+            match builder.build(SUBMISSIONS) {
+                Ok(ring) if ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop() => {
+                    return Ok(Self { ring, backlog: VecDeque::new() });
+                }
+                Ok(_) => refused = Some(io::Error::from(io::ErrorKind::Unsupported)),
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => refused = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused.expect("the loop ran at least once"))
+    }
+
+    pub(super) fn submitter(&self) -> Submitter<'_> {
+        self.ring.submitter()
+    }
+
+    /// Queues an entry for the next [`Ring::enter`].
+    ///
+    /// # Safety
+    /// Descriptor and memory the entry names must stay valid until its last completion.
+    #[expect(unsafe_code, reason = "the kernel will use what the entry points at")]
+    pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
+        if self.backlog.is_empty() {
+            // SAFETY: the caller keeps what the entry names alive.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+        }
+        self.backlog.push_back(entry); // Q1: behind those that wait already.
+    }
+
+    /// The next completion, if one is there.
+    pub(super) fn pop(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    /// Hands all entries to the kernel and waits for a completion as long as patience allows. One
+    /// system call; none when there is nothing to submit, to run or to wait for.
+    pub(super) fn enter(&mut self, patience: Patience) {
+        self.move_backlog();
+        let patience = if self.ring.completion().is_empty() { patience } else { Patience::None };
+        let result = match time_left(patience) {
+            None => self.enter_at_once(),
+            Some(Moment::NEVER) => self.ring.submit_and_wait(1),
+            Some(left) => {
+                let nanos = u32::try_from(left.nanos() % 1_000_000_000).expect("below 10⁹");
+                let limit = Timespec::new().sec(left.nanos() / 1_000_000_000).nsec(nanos);
+                self.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+            }
+        };
+        check(result);
+    }
+
+    fn enter_at_once(&mut self) -> io::Result<usize> {
+        let queue = self.ring.submission();
+        if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
+            return Ok(0);
+        }
+        drop(queue);
+        self.ring.submit()
+    }
+
+    /// Fills the submission queue from the backlog, submitting whenever it is full.
+    #[expect(unsafe_code, reason = "the kernel will use what the entry points at")]
+    fn move_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: whoever called `push` keeps what the entry names alive.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                self.backlog.pop_front();
+                continue;
+            }
+            check(self.ring.submit());
+            if self.ring.submission().is_full() {
+                return; // The kernel is out of memory for now: the next turn tries again.
+            }
+        }
+    }
+}
+
+/// None = do not wait. `Moment::NEVER` = without limit; else nanoseconds to wait.
+fn time_left(patience: Patience) -> Option<Moment> {
+    match patience {
+        Patience::None => None,
+        Patience::Until(Moment::NEVER) => Some(Moment::NEVER),
+        Patience::Until(deadline) => {
+            let left = deadline.nanos().saturating_sub(Clock.now().nanos());
+            (left > 0).then(|| Moment::from_nanos(left))
+        }
+    }
+}
+
+/// Time ran out, a signal came, or the kernel wants completions taken first: the turn goes on.
+fn check(result: io::Result<usize>) {
+    let Err(error) = result else { return };
+    let passing = [Errno::TIME, Errno::INTR, Errno::BUSY, Errno::AGAIN, Errno::NOMEM];
+    let harmless = Errno::from_io_error(&error).is_some_and(|errno| passing.contains(&errno));
+    assert!(harmless, "io_uring_enter refused a ring it had accepted: {error}");
+}
