@@ -1,6 +1,8 @@
 //! corelane: the edge. Command line, adapters, control and wiring; the data plane is `shards`.
 
+pub mod broker;
 pub mod cli;
+pub mod ingress;
 #[path = "bench_report/mod.rs"]
 pub mod report;
 pub mod sink;

@@ -4,7 +4,7 @@
 //! - B1: no lost wake: if a push is followed by a ring, the receiver either sees the push before it
 //!   sleeps or is woken. (Pusher: push, fence, read flag. Sleeper: set flag, fence, look again.)
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crossbeam_utils::CachePadded;
 use rustix::event::{EventfdFlags, eventfd};
@@ -104,5 +104,11 @@ impl Bell {
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for Bell {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
     }
 }

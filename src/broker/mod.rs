@@ -1,0 +1,3 @@
+//! Adapters: one folder or file per broker, each a [`crate::ingress::Source`].
+
+pub mod memory;

@@ -1,0 +1,324 @@
+//! The ingress loop: joins sources, desk and links. Core: the ingress. One bell per shard and turn.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shards::clock::{Clock, Moment};
+use shards::desk::{Desk, DeskEffects, Warning};
+use shards::engine::ShardLink;
+use shards::link::Bell;
+use shards::meter::ShardSnapshot;
+use shards::model::{Control, FromShard, Notice, PoolSpec, ShardId, ToShard};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+
+use super::port::Port;
+use super::source::{Answer, Source};
+
+/// Reports taken from one shard in a turn.
+const TURN_REPORTS_MAX: usize = 2_048;
+/// How soon to look again while a ring is full.
+const FULL_RING_LOOK: Duration = Duration::from_millis(1);
+/// Longest sleep: bounds the harm of any wake that was missed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How long sources may take to hear of the last messages.
+const TELL_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Warnings and notices kept for the control thread.
+const NEWS_MAX: usize = 1_024;
+
+/// What the control thread asks of the ingress. Ring the bell after sending one.
+#[derive(Debug)]
+pub enum Command {
+    /// Adds or changes a pool.
+    SetPool {
+        /// Its code.
+        code: String,
+        /// Its settings.
+        spec: PoolSpec,
+    },
+    /// Drains and removes a pool.
+    RemovePool {
+        /// Its code.
+        code: String,
+    },
+    /// Wants to see everything.
+    Snapshot(flume::Sender<IngressSnapshot>),
+    /// Takes no more, gives back what has not started, lets calls finish for so long, then ends.
+    Drain {
+        /// How long calls may go on.
+        calls_wait: Duration,
+    },
+}
+
+/// A look at the whole engine.
+#[derive(Clone, Debug, Default)]
+pub struct IngressSnapshot {
+    /// Every shard's.
+    pub shards: Vec<ShardSnapshot>,
+    /// Messages held.
+    pub held: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Messages that sources owe.
+    pub owed: usize,
+    /// What the desk warned of since the last look.
+    pub warnings: Vec<Warning>,
+    /// What shards noticed since the last look.
+    pub notices: Vec<Notice>,
+}
+
+struct Pending {
+    reply: flume::Sender<IngressSnapshot>,
+    shards: Vec<ShardSnapshot>,
+}
+
+/// The ingress thread's state.
+pub struct Ingress {
+    desk: Desk,
+    links: Vec<ShardLink>,
+    /// What found a ring full, per shard. While there is any, nothing is received.
+    spill: Vec<VecDeque<ToShard>>,
+    bell: Arc<Bell>,
+    commands: flume::Receiver<Command>,
+    out: DeskEffects,
+    ports: Vec<Rc<Port>>,
+    changed: Rc<Notify>,
+    pending: Vec<Pending>,
+    warnings: VecDeque<Warning>,
+    notices: VecDeque<Notice>,
+    /// Calls may go on until then; set while draining.
+    drain_until: Option<Moment>,
+    /// What was still running at that time went back too.
+    gave_back: bool,
+}
+
+impl Ingress {
+    /// An ingress over these links.
+    #[must_use]
+    pub fn new(desk: Desk, links: Vec<ShardLink>, bell: Arc<Bell>, commands: flume::Receiver<Command>) -> Self {
+        let spill = links.iter().map(|_| VecDeque::new()).collect();
+        Self {
+            desk,
+            links,
+            spill,
+            bell,
+            commands,
+            out: DeskEffects::default(),
+            ports: Vec::new(),
+            changed: Rc::new(Notify::new()),
+            pending: Vec::new(),
+            warnings: VecDeque::new(),
+            notices: VecDeque::new(),
+            drain_until: None,
+            gave_back: false,
+        }
+    }
+
+    /// Runs until drained. Blocks the calling thread, which becomes the ingress thread.
+    ///
+    /// # Errors
+    /// The runtime could not be built or the bell not watched.
+    pub fn run<S: Source + 'static>(self, sources: Vec<S>, unclean: bool) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, self.drive(sources, unclean))
+    }
+
+    async fn drive<S: Source + 'static>(mut self, sources: Vec<S>, unclean: bool) -> std::io::Result<()> {
+        for mut source in sources {
+            source.open()?;
+            let id = self.desk.add_source(source.spec(), unclean, Clock.now());
+            let port = Rc::new(Port::new(id, self.desk.hasher(), Rc::clone(&self.changed)));
+            let source = Rc::new(source);
+            tokio::task::spawn_local(Rc::clone(&port).pull(Rc::clone(&source)));
+            tokio::task::spawn_local(Rc::clone(&port).push(source));
+            self.ports.push(port);
+        }
+        let bell = AsyncFd::register(Arc::clone(&self.bell))?;
+        while !self.is_done() {
+            let now = Clock.now();
+            let more = self.turn(now);
+            if more {
+                // Let the sources' tasks run, then go on.
+                tokio::task::yield_now().await;
+            } else {
+                self.sleep(&bell, now).await;
+            }
+        }
+        for link in &mut self.links {
+            let _ = link.tx.push(ToShard::Control(Box::new(Control::Stop)));
+            link.tx.ring_if_dirty();
+        }
+        Ok(())
+    }
+
+    /// One turn. True if there is more to do at once.
+    fn turn(&mut self, now: Moment) -> bool {
+        let mut more = self.take_reports(now);
+        while let Ok(command) = self.commands.try_recv() {
+            self.on_command(command, now);
+        }
+        for port in self.ports.clone() {
+            for answer in port.take_answers() {
+                self.on_answer(answer, now);
+            }
+            for batch in port.take_batches() {
+                more |= !batch.is_empty();
+                self.desk.on_batch(port.id, batch, now, &mut self.out);
+            }
+        }
+        if self.desk.next_deadline().is_some_and(|at| at <= now) {
+            self.desk.on_time(now, &mut self.out);
+        }
+        if !self.gave_back && self.drain_until.is_some_and(|until| now >= until) {
+            self.gave_back = true;
+            self.desk.give_back_rest(&mut self.out);
+        }
+        self.flush();
+        let full = self.spill.iter().any(|spill| !spill.is_empty());
+        for port in &self.ports {
+            port.flush();
+            port.set_room(if full { 0 } else { self.desk.room(port.id, now) });
+        }
+        more
+    }
+
+    fn take_reports(&mut self, now: Moment) -> bool {
+        let mut more = false;
+        for at in 0..self.links.len() {
+            for taken in 0..TURN_REPORTS_MAX {
+                let Some(report) = self.links[at].rx.pop() else { break };
+                more |= taken + 1 == TURN_REPORTS_MAX;
+                match report {
+                    FromShard::Settled(settlement) => self.desk.on_settled(settlement, now, &mut self.out),
+                    FromShard::PoolDrained(pool) => self.desk.on_pool_drained(pool, now, &mut self.out),
+                    FromShard::Snapshot(snapshot) => self.on_snapshot(*snapshot),
+                    FromShard::Noticed(notice) => keep(&mut self.notices, *notice),
+                }
+            }
+        }
+        more
+    }
+
+    fn on_answer(&mut self, answer: Answer, now: Moment) {
+        match answer {
+            Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now),
+            Answer::Extended { ticket, done, sent } => self.desk.on_extended(ticket, done, sent, &mut self.out),
+            Answer::NotSetAside { ticket } => self.desk.on_dead_letter_failed(ticket, 30, now, &mut self.out),
+        }
+    }
+
+    fn on_command(&mut self, command: Command, now: Moment) {
+        match command {
+            Command::SetPool { code, spec } => {
+                self.desk.set_pool(code.as_bytes(), spec, now, &mut self.out);
+            }
+            Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), &mut self.out),
+            Command::Snapshot(reply) => {
+                for shard in 0..self.links.len() {
+                    let shard = ShardId(u8::try_from(shard).unwrap_or(u8::MAX));
+                    self.out.runs.push((shard, ToShard::Control(Box::new(Control::Snapshot))));
+                }
+                self.pending.push(Pending { reply, shards: Vec::new() });
+            }
+            Command::Drain { calls_wait } => {
+                self.drain_until = Some(now + calls_wait);
+                self.desk.drain(now, &mut self.out);
+            }
+        }
+    }
+
+    /// A shard's look: complete when every shard has sent one for the oldest question.
+    fn on_snapshot(&mut self, snapshot: ShardSnapshot) {
+        let shard = snapshot.shard;
+        let waiting = self.pending.iter_mut().find(|p| p.shards.iter().all(|seen| seen.shard != shard));
+        let Some(pending) = waiting else { return };
+        pending.shards.push(snapshot);
+        if pending.shards.len() == self.links.len() {
+            let Pending { reply, mut shards } = self.pending.remove(0);
+            shards.sort_by_key(|snapshot| snapshot.shard);
+            let snapshot = IngressSnapshot {
+                shards,
+                held: self.desk.held(),
+                bytes: self.desk.bytes(),
+                owed: self.desk.owed(),
+                warnings: self.warnings.drain(..).collect(),
+                notices: self.notices.drain(..).collect(),
+            };
+            let _ = reply.send(snapshot);
+        }
+    }
+
+    /// Pushes envelopes to shards and tells to ports. A full ring spills; the spill is bounded because
+    /// nothing is received while there is one.
+    fn flush(&mut self) {
+        for (link, spill) in self.links.iter_mut().zip(&mut self.spill) {
+            while let Some(run) = spill.pop_front() {
+                if let Err(run) = link.tx.push(run) {
+                    spill.push_front(run);
+                    break;
+                }
+            }
+        }
+        for (shard, run) in self.out.runs.drain(..) {
+            let at = usize::from(shard.0);
+            if !self.spill[at].is_empty() {
+                self.spill[at].push_back(run);
+            } else if let Err(run) = self.links[at].tx.push(run) {
+                self.spill[at].push_back(run);
+            }
+        }
+        for link in &mut self.links {
+            link.tx.ring_if_dirty();
+        }
+        for (source, receipt, tell) in self.out.tells.drain(..) {
+            self.ports[usize::from(source.0)].tell(receipt, tell);
+        }
+        for warning in self.out.warnings.drain(..) {
+            keep(&mut self.warnings, warning);
+        }
+    }
+
+    async fn sleep(&self, bell: &AsyncFd<Arc<Bell>>, now: Moment) {
+        let spilled = self.spill.iter().any(|spill| !spill.is_empty());
+        let mut wait = self.desk.next_deadline().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX));
+        if let Some(until) = self.drain_until {
+            wait = wait.min(until.since(now)).min(FULL_RING_LOOK * 10);
+        }
+        if spilled {
+            wait = wait.min(FULL_RING_LOOK);
+        }
+        let has_work = || self.links.iter().any(|link| !link.rx.is_empty()) || !self.commands.is_empty();
+        if !self.bell.flag().try_sleep(has_work) {
+            tokio::task::yield_now().await;
+            return;
+        }
+        tokio::select! {
+            biased;
+            ready = bell.readable() => {
+                if let Ok(mut guard) = ready {
+                    guard.clear_ready();
+                }
+            }
+            () = self.changed.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+        self.bell.flag().wake();
+    }
+
+    /// Drained: nothing is held, or all went back, and every source knows; or time is up for that too.
+    fn is_done(&self) -> bool {
+        let Some(until) = self.drain_until else { return false };
+        let quiet = self.ports.iter().all(|port| port.is_quiet());
+        ((self.desk.held() == 0 || self.gave_back) && quiet) || Clock.now() >= until + TELL_WAIT_MAX
+    }
+}
+
+fn keep<T>(news: &mut VecDeque<T>, item: T) {
+    if news.len() == NEWS_MAX {
+        news.pop_front();
+    }
+    news.push_back(item);
+}

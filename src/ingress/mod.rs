@@ -1,0 +1,8 @@
+//! The ingress thread: sources ↔ desk ↔ links. One pinned thread, tokio current_thread.
+
+mod drive;
+mod port;
+mod source;
+
+pub use drive::{Command, Ingress, IngressSnapshot};
+pub use source::{Answer, ReceiveError, Source};
