@@ -33,6 +33,10 @@ use log::Log;
 use stats::Counters;
 pub use stats::Stats;
 
+/// Connections that may wait to be accepted: thousands come at once when a benchmark starts, and one that finds
+/// no room tries again only after a second.
+const BACKLOG: i32 = 8192;
+
 /// What the sink speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -140,6 +144,7 @@ pub fn start(options: &Options) -> Result<Sink, SinkError> {
     let listen_error = |source| SinkError::Listen { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).map_err(listen_error)?;
     listener.set_nonblocking(true).map_err(listen_error)?;
+    rustix::net::listen(&listener, BACKLOG).map_err(|error| listen_error(error.into()))?;
     let address = listener.local_addr().map_err(listen_error)?;
     match options.protocol {
         Protocol::Http1 => start_epoll(options, listener, address),

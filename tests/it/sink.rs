@@ -4,8 +4,20 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs, process};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
 
 /// A read that takes longer has failed; no test waits that long when all is well.
 const READ_MAX: Duration = Duration::from_secs(5);
@@ -300,25 +312,68 @@ fn the_log_has_a_line_per_answer_before_the_client_knows() {
     fs::remove_file(&path).expect("clean up");
 }
 
-#[test]
-fn http2_is_spoken_by_prior_knowledge() {
-    let sink = Sink::start(&["--http2"]);
-    let mut stream = sink.connect();
-    // The preface and an empty SETTINGS frame; the server must answer with its own SETTINGS.
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("send");
-    let mut frame = [0; 9];
-    stream.read_exact(&mut frame).expect("read a frame");
-    assert_eq!(frame[3], 4, "{frame:?} is not SETTINGS");
+/// Posts over HTTP/2 on any byte stream; returns status and body per target.
+async fn post_http2(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    targets: &[&str],
+) -> Vec<hyper::Result<(u16, String)>> {
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("shake hands");
+    tokio::spawn(connection);
+    let mut got = Vec::new();
+    for target in targets {
+        let request = Request::post(format!("http://127.0.0.1{target}"))
+            .header("idempotency-key", "key-1")
+            .body(Full::new(Bytes::from_static(b"{}")))
+            .expect("a request");
+        got.push(match sender.send_request(request).await {
+            Ok(answer) => {
+                let status = answer.status().as_u16();
+                let body = answer.into_body().collect().await.expect("a body").to_bytes();
+                Ok((status, text(&body)))
+            }
+            Err(error) => Err(error),
+        });
+    }
+    got
 }
 
-#[test]
-fn a_certificate_is_written_for_tls() {
+#[tokio::test]
+async fn http2_answers_as_scripted() {
+    let log = scratch("http2-log");
+    let sink = Sink::start(&["--http2", "--log", log.to_str().expect("a plain path")]);
+    let stream = tokio::net::TcpStream::connect(&sink.address).await.expect("connect");
+    let start = Instant::now();
+    let got = post_http2(stream, &["/ok", "/status/503?body=no", "/slow?ms=50", "/rst", "/_stats"]).await;
+    assert!(start.elapsed() >= Duration::from_millis(50));
+    let [ok, refused, slow, reset, stats] = got.try_into().expect("five answers");
+    assert_eq!(ok.expect("an answer"), (200, r#"{"ack":true}"#.to_owned()));
+    assert_eq!(refused.expect("an answer"), (503, "no".to_owned()));
+    assert_eq!(slow.expect("an answer").0, 200);
+    reset.expect_err("the stream ends without an answer");
+    let stats: serde_json::Value = serde_json::from_str(&stats.expect("an answer").1).expect("JSON");
+    assert_eq!((&stats["requests"], &stats["answers"]), (&4.into(), &3.into()), "{stats}");
+    let lines = fs::read_to_string(&log).expect("read the log");
+    fs::remove_file(&log).expect("clean up");
+    assert_eq!(lines.matches("\tkey-1\t").count(), 3, "{lines}");
+}
+
+#[tokio::test]
+async fn tls_agrees_on_http2_and_its_certificate_is_written() {
     let path = scratch("cert.pem");
-    let sink = Sink::start(&["--tls", "--cert-out", path.to_str().expect("a plain path")]);
-    let pem = fs::read_to_string(&path).expect("read the certificate");
-    assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"), "{pem}");
+    let sink = Sink::start(&["--tls", "--http2", "--cert-out", path.to_str().expect("a plain path")]);
+    let pem = fs::read(&path).expect("read the certificate");
     fs::remove_file(&path).expect("clean up");
-    drop(sink);
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&pem).expect("a certificate")).expect("a root");
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = tokio::net::TcpStream::connect(&sink.address).await.expect("connect");
+    let name = ServerName::try_from("127.0.0.1").expect("a name");
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS");
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let got = post_http2(stream, &["/ok?body=hello"]).await.remove(0);
+    assert_eq!(got.expect("an answer"), (200, "hello".to_owned()));
 }
 
 #[test]
