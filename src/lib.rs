@@ -1,5 +1,6 @@
 //! corelane: the edge. Command line, adapters, control and wiring; the data plane is `shards`.
 
+pub mod bench;
 pub mod broker;
 pub mod cli;
 pub mod ingress;

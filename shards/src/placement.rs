@@ -97,28 +97,6 @@ pub fn plan(available: &[usize], wishes: &Wishes) -> Result<Plan, PlacementError
     Ok(Plan { ingress, shards: shards.collect() })
 }
 
-/// Parses `2-7`, `1,3`, `0,2-4`.
-///
-/// # Errors
-/// Names the part that is no number or range.
-pub fn parse_cores(text: &str) -> Result<Vec<usize>, String> {
-    let mut cores = Vec::new();
-    for part in text.split(',') {
-        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| format!("`{part}` is no core or range"));
-        match part.split_once('-') {
-            None => cores.push(number(part)?),
-            Some((from, to)) => {
-                let (from, to) = (number(from)?, number(to)?);
-                if from > to || to - from > 4096 {
-                    return Err(format!("`{part}` is no range of cores"));
-                }
-                cores.extend(from..=to);
-            }
-        }
-    }
-    Ok(cores)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +129,5 @@ mod tests {
         assert_eq!(plan(&[0], &wishes(Some(33), &[])), Err(PlacementError::TooMany(33)));
         assert!(plan(&[0], &wishes(None, &[7])).is_err_and(|error| error.to_string().contains("--shard-cores")));
         assert!(plan(&[0, 1], &wishes(Some(2), &[1])).is_err());
-        assert_eq!(parse_cores("0,2-4"), Ok(vec![0, 2, 3, 4]));
-        assert!(parse_cores("a").is_err() && parse_cores("4-2").is_err());
     }
 }

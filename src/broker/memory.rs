@@ -16,9 +16,8 @@ use shards::clock::{Clock, Moment};
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
 use shards::link::{Bell, Rx, Tx, ring};
 use shards::model::{Dispatch, IdHasher, Parcel, ParcelError, Parts, SourceId};
-use tokio::io::unix::AsyncFd;
 
-use crate::ingress::{Answer, ReceiveError, Source};
+use crate::ingress::{Answer, Doorbell, ReceiveError, Source};
 
 /// Messages handed over at once.
 const BATCH_MAX: usize = 1_024;
@@ -98,7 +97,7 @@ struct Paced {
     /// When each message was published, by number modulo the ring's size.
     moments: RefCell<Vec<Moment>>,
     bell: Arc<Bell>,
-    ready: AsyncFd<Arc<Bell>>,
+    rung: Doorbell,
 }
 
 impl MemoryQueue {
@@ -132,7 +131,7 @@ impl MemoryQueue {
         self.paced = Some(Paced {
             published: RefCell::new(rx),
             moments: RefCell::new(vec![Moment::ZERO; PACED_SLOTS * 4]),
-            ready: AsyncFd::register(Arc::clone(&bell))?,
+            rung: Doorbell::new(Arc::clone(&bell))?,
             bell,
         });
         Ok(())
@@ -283,11 +282,7 @@ impl MemoryQueue {
             return;
         }
         tokio::select! {
-            ready = paced.ready.readable() => {
-                if let Ok(mut guard) = ready {
-                    guard.clear_ready();
-                }
-            }
+            () = paced.rung.rung() => {}
             () = nap => {}
         }
         paced.bell.flag().wake();

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, each with its `Args` and a `run`.
 
+pub mod bench;
 pub mod cores;
 pub mod sink;
 
@@ -15,6 +16,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Bench(Box<bench::Args>),
     Sink(sink::Args),
 }
 
@@ -25,6 +27,7 @@ impl Cli {
     /// Whatever stopped the subcommand; meant for a person to read.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
+            Command::Bench(args) => bench::run(&args),
             Command::Sink(args) => sink::run(&args),
         }
     }

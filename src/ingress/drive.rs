@@ -11,9 +11,9 @@ use shards::engine::ShardLink;
 use shards::link::Bell;
 use shards::meter::ShardSnapshot;
 use shards::model::{Control, FromShard, Notice, PoolSpec, ShardId, ToShard};
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
+use super::doorbell::Doorbell;
 use super::port::Port;
 use super::source::{Answer, Source};
 
@@ -136,7 +136,7 @@ impl Ingress {
             tokio::task::spawn_local(Rc::clone(&port).push(source));
             self.ports.push(port);
         }
-        let bell = AsyncFd::register(Arc::clone(&self.bell))?;
+        let bell = Doorbell::new(Arc::clone(&self.bell))?;
         while !self.is_done() {
             let now = Clock.now();
             let more = self.turn(now);
@@ -281,7 +281,7 @@ impl Ingress {
         }
     }
 
-    async fn sleep(&self, bell: &AsyncFd<Arc<Bell>>, now: Moment) {
+    async fn sleep(&self, bell: &Doorbell, now: Moment) {
         let spilled = self.spill.iter().any(|spill| !spill.is_empty());
         let mut wait = self.desk.next_deadline().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX));
         if let Some(until) = self.drain_until {
@@ -297,11 +297,7 @@ impl Ingress {
         }
         tokio::select! {
             biased;
-            ready = bell.readable() => {
-                if let Ok(mut guard) = ready {
-                    guard.clear_ready();
-                }
-            }
+            () = bell.rung() => {}
             () = self.changed.notified() => {}
             () = tokio::time::sleep(wait) => {}
         }

@@ -1,0 +1,241 @@
+//! Measures the engine: an in-memory source, the real desk, shards and courier, and a sink in a process
+//! of its own.
+
+mod sink;
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use shards::clock::Clock;
+use shards::courier::tls;
+use shards::desk::Desk;
+use shards::engine::{Engine, EngineSpec, RING_SLOTS, Started, available_cores, pin_to};
+use shards::model::{CourierTuning, DeskTuning, HttpVersion, PoolSpec, ShardTuning};
+use shards::placement::{Wishes, plan};
+use shards::wire::probe::{Io, choose};
+
+use crate::broker::memory::{Feed, MemoryQueue, Tally};
+use crate::ingress::{Command, Ingress, IngressSnapshot};
+use crate::report::{Run, process};
+pub use sink::SinkProcess;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Names the row.
+    pub name: String,
+    /// Which wire.
+    pub io: Io,
+    /// Which cores.
+    pub wishes: Wishes,
+    /// Groups the messages are spread over.
+    pub groups: u64,
+    /// Share of the messages that goes to one group in a hundred.
+    pub skew: f64,
+    /// Calls in flight at most.
+    pub concurrency: NonZeroU16,
+    /// The target's delay.
+    pub delay: Duration,
+    /// Share of calls that the target fails.
+    pub error_rate: f64,
+    /// How long to measure.
+    pub duration: Duration,
+    /// How long to run before that.
+    pub warm_up: Duration,
+    /// Bytes of a message's body.
+    pub body_bytes: usize,
+    /// HTTP/2.
+    pub http2: bool,
+    /// TLS.
+    pub tls: bool,
+    /// Answer calls inside the shard: the engine alone.
+    pub loopback: bool,
+    /// Messages per second; `None` = as fast as it goes.
+    pub pace: Option<u32>,
+    /// How long a shard looks for work before it sleeps.
+    pub spin: Duration,
+    /// Core of the sink.
+    pub sink_core: Option<usize>,
+    /// Deliver here instead of to a sink of its own.
+    pub target: Option<String>,
+}
+
+/// Time the engine has to hand back what it holds at the end.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// Runs one scenario. `progress` is told the share that is done.
+///
+/// # Errors
+/// The sink or the engine could not be started.
+pub fn run(scenario: &Scenario, progress: &dyn Fn(f64)) -> anyhow::Result<Run> {
+    let sink = match &scenario.target {
+        None if !scenario.loopback => Some(SinkProcess::start(scenario)?),
+        _ => None,
+    };
+    let base = match (&sink, &scenario.target) {
+        (Some(sink), _) => sink.url.clone(),
+        (None, Some(target)) => target.clone(),
+        (None, None) => "http://127.0.0.1:9".to_owned(),
+    };
+    let query = if scenario.error_rate > 0.0 {
+        format!("/ok?error_rate={}&status=503", scenario.error_rate)
+    } else {
+        "/ok".to_owned()
+    };
+    let tally = Tally::new();
+    let feed = Feed {
+        groups: scenario.groups,
+        skew: scenario.skew,
+        target: base + &query,
+        pool: "BENCH".into(),
+        body_bytes: scenario.body_bytes,
+        limit: None,
+        pace: scenario.pace,
+    };
+    let queue = MemoryQueue::new(feed, Arc::clone(&tally)).context("make messages for the target")?;
+    let rig = Rig::start(scenario, queue, sink.as_ref().and_then(|sink| sink.cert_pem.clone()))?;
+    let run = rig.measure(scenario, &tally, progress);
+    tally.stop();
+    rig.stop();
+    run
+}
+
+/// The engine with its ingress thread.
+struct Rig {
+    commands: flume::Sender<Command>,
+    bell: Arc<shards::link::Bell>,
+    engine: Engine,
+    ingress: std::thread::JoinHandle<std::io::Result<()>>,
+    io: Io,
+    shards: usize,
+}
+
+impl Rig {
+    fn start(scenario: &Scenario, queue: MemoryQueue, cert_pem: Option<Vec<u8>>) -> anyhow::Result<Self> {
+        let chosen = choose(scenario.io).context("choose how to do I/O")?;
+        if let Some(note) = &chosen.note {
+            eprintln!("{note}");
+        }
+        let plan = plan(&available_cores(), &scenario.wishes).context("place the threads on cores")?;
+        let tls = match cert_pem {
+            Some(pem) => Some(tls::config(tls::Roots { native: false, extra_pem: &pem }).context("trust the sink's certificate")?),
+            None => None,
+        };
+        let http = match (scenario.http2, scenario.tls) {
+            (false, _) => HttpVersion::Http1,
+            (true, false) => HttpVersion::Http2PriorKnowledge,
+            (true, true) => HttpVersion::Negotiate,
+        };
+        let spec = EngineSpec {
+            plan: plan.clone(),
+            io: chosen.io,
+            ring_slots: RING_SLOTS,
+            spin: scenario.spin,
+            pin: true,
+            shard: ShardTuning::default(),
+            courier: CourierTuning { http, loopback: scenario.loopback, ..CourierTuning::default() },
+            tls: tls.map(Arc::new),
+        };
+        let Started { engine, links, bell } = Engine::start(&spec).context("start the engine")?;
+        let (commands, receiver) = flume::unbounded();
+        let shard_count = u8::try_from(plan.shards.len()).context("count the shards")?;
+        let desk = Desk::new(DeskTuning::default(), shard_count);
+        commands.send(Command::SetPool { code: "BENCH".into(), spec: PoolSpec::new(scenario.concurrency) })?;
+        let ingress_bell = Arc::clone(&bell);
+        let ingress = std::thread::Builder::new().name("ingress".into()).spawn(move || {
+            pin_to(plan.ingress);
+            Ingress::new(desk, links, ingress_bell, receiver).run(vec![queue], false)
+        })?;
+        Ok(Self { commands, bell, engine, ingress, io: chosen.io, shards: usize::from(shard_count) })
+    }
+
+    fn snapshot(&self) -> anyhow::Result<IngressSnapshot> {
+        let (reply, answer) = flume::bounded(1);
+        self.commands.send(Command::Snapshot(reply))?;
+        self.bell.ring();
+        answer.recv_timeout(Duration::from_secs(10)).context("ask the engine for its counters")
+    }
+
+    fn measure(&self, scenario: &Scenario, tally: &Tally, progress: &dyn Fn(f64)) -> anyhow::Result<Run> {
+        let total = (scenario.warm_up + scenario.duration).as_secs_f64();
+        let wait = |length: Duration, before: f64| {
+            let from = Clock.now();
+            while Clock.now().since(from) < length {
+                std::thread::sleep(Duration::from_millis(100).min(length));
+                progress((before + Clock.now().since(from).as_secs_f64()) / total);
+            }
+        };
+        wait(scenario.warm_up, 0.0);
+        let before = self.snapshot()?;
+        tally.latency_us.lock().reset();
+        let (start, cpu, acked) = (Clock.now(), process::cpu_own(), tally.acked.load(Ordering::Relaxed));
+        wait(scenario.duration, scenario.warm_up.as_secs_f64());
+        let (took, cpu) = (Clock.now().since(start).as_secs_f64(), process::cpu_own().saturating_sub(cpu));
+        let acked = tally.acked.load(Ordering::Relaxed) - acked;
+        let after = self.snapshot()?;
+        let rss = process::rss_own().context("read the memory in use")?;
+        let calls = latency_between(&before, &after);
+        let whole = tally.latency_us.lock();
+        let shown = if scenario.pace.is_some() { &*whole } else { &calls };
+        let mut run = Run {
+            name: scenario.name.clone(),
+            deliveries_per_s: ratio(acked, took),
+            cpu_us_per_delivery: cpu.as_secs_f64() * 1e6 / ratio(acked.max(1), 1.0),
+            p50_us: shown.value_at_quantile(0.5),
+            p99_us: shown.value_at_quantile(0.99),
+            p999_us: shown.value_at_quantile(0.999),
+            rss_mb: rss.peak_mb(),
+            io: self.io.to_string(),
+            shards: u32::try_from(self.shards).unwrap_or(u32::MAX),
+            groups: scenario.groups,
+            concurrency: u32::from(scenario.concurrency.get()),
+            ..Run::default()
+        };
+        run.extras.insert("cpu_share".into(), (cpu.as_secs_f64() / took).into());
+        run.extras.insert("shard_busy".into(), busy_between(&before, &after).into());
+        if scenario.pace.is_some() {
+            run.extras.insert("call_p50_us".into(), calls.value_at_quantile(0.5).into());
+            run.extras.insert("call_p99_us".into(), calls.value_at_quantile(0.99).into());
+        }
+        if scenario.error_rate > 0.0 {
+            let retried = |snapshot: &IngressSnapshot| snapshot.shards.iter().map(|s| s.counts.retried).sum::<u64>();
+            run.extras.insert("retried_per_s".into(), ratio(retried(&after) - retried(&before), took).into());
+        }
+        Ok(run)
+    }
+
+    /// Hands back what is held and ends all threads.
+    fn stop(self) {
+        let _ = self.commands.send(Command::Drain { calls_wait: DRAIN_MAX });
+        self.bell.ring();
+        let _ = self.ingress.join();
+        self.engine.join();
+    }
+}
+
+/// The calls that ended between two looks.
+fn latency_between(before: &IngressSnapshot, after: &IngressSnapshot) -> Histogram<u64> {
+    let mut all = Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds");
+    for histogram in after.shards.iter().filter_map(|shard| shard.call_us.as_ref()) {
+        let _ = all.add(histogram);
+    }
+    for histogram in before.shards.iter().filter_map(|shard| shard.call_us.as_ref()) {
+        let _ = all.subtract(histogram);
+    }
+    all
+}
+
+/// The busiest shard's share of time outside waiting.
+fn busy_between(before: &IngressSnapshot, after: &IngressSnapshot) -> f64 {
+    let pairs = before.shards.iter().zip(&after.shards);
+    pairs.map(|(b, a)| ratio(a.busy_ns - b.busy_ns, ratio(a.age_ns - b.age_ns, 1.0))).fold(0.0, f64::max)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates need no more than 52 bits")]
+fn ratio(count: u64, per: f64) -> f64 {
+    count as f64 / per
+}
