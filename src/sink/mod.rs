@@ -138,8 +138,7 @@ enum Stop {
 /// Starts a sink; it listens when this returns.
 ///
 /// # Errors
-/// When the address, the log or a certificate cannot be had. A core that cannot be pinned shows in
-/// [`Sink::wait`].
+/// When the address, the log, a core or a certificate cannot be had.
 pub fn start(options: &Options) -> Result<Sink, SinkError> {
     let listen_error = |source| SinkError::Listen { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).map_err(listen_error)?;
@@ -167,7 +166,14 @@ fn start_epoll(options: &Options, listener: TcpListener, address: SocketAddr) ->
         insides.push((poll, arrivals));
     }
     let mut listener = Some(mio::net::TcpListener::from_std(listener));
-    let mut threads = Vec::new();
+    // Made before its threads, so that those already running end if a later one cannot be had.
+    let mut sink = Sink {
+        address,
+        cert_pem: None,
+        counters: Arc::clone(&counters),
+        stop: Stop::Epoll(Arc::clone(&stop), doors.clone()),
+        threads: Vec::new(),
+    };
     for (n, (poll, arrivals)) in insides.into_iter().enumerate() {
         let worker = Worker::new(Parts {
             poll,
@@ -179,9 +185,15 @@ fn start_epoll(options: &Options, listener: TcpListener, address: SocketAddr) ->
             counters: Arc::clone(&counters),
             log: open_log(options)?,
         })?;
-        threads.push(spawn(options, n, move || Ok(worker.drive()?))?);
+        let (stop, doors) = (Arc::clone(&stop), doors.clone());
+        sink.threads.push(spawn(options, n, move || {
+            let ended = worker.drive();
+            // A sink that lost a thread would hang some of its clients: better none.
+            stop_all(&stop, &doors);
+            Ok(ended?)
+        })?);
     }
-    Ok(Sink { address, cert_pem: None, counters, stop: Stop::Epoll(stop, doors), threads })
+    Ok(sink)
 }
 
 fn start_streams(options: &Options, listener: TcpListener, address: SocketAddr) -> Result<Sink, SinkError> {
@@ -214,16 +226,32 @@ fn spawn(
     serve: impl FnOnce() -> Result<(), SinkError> + Send + 'static,
 ) -> Result<JoinHandle<Result<(), SinkError>>, SinkError> {
     let core = (!options.cores.is_empty()).then(|| options.cores[n % options.cores.len()]);
+    let (tell, told) = mpsc::channel();
     let body = move || {
-        if let Some(core) = core {
-            let mut only = CpuSet::new();
-            only.set(core);
-            sched_setaffinity(None, &only)
-                .map_err(|source| SinkError::Pin { core, source: source.into() })?;
-        }
-        serve()
+        let pinned = core.map_or(Ok(()), pin);
+        let is_pinned = pinned.is_ok();
+        // The starter waits for this and nothing else, so it is there to hear it.
+        let _ = tell.send(pinned);
+        if is_pinned { serve() } else { Ok(()) }
     };
-    Ok(thread::Builder::new().name(format!("sink-{n}")).spawn(body)?)
+    let thread = thread::Builder::new().name(format!("sink-{n}")).spawn(body)?;
+    told.recv().map_err(io::Error::other)??;
+    Ok(thread)
+}
+
+/// Keeps the calling thread on one core.
+fn pin(core: usize) -> Result<(), SinkError> {
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only).map_err(|source| SinkError::Pin { core, source: source.into() })
+}
+
+fn stop_all(stop: &AtomicBool, doors: &[Door]) {
+    stop.store(true, Ordering::Release);
+    for door in doors {
+        // A thread that cannot be woken has ended already.
+        let _ = door.waker.wake();
+    }
 }
 
 impl Sink {
@@ -264,13 +292,7 @@ impl Sink {
 
     fn tell_to_stop(&mut self) {
         match &mut self.stop {
-            Stop::Epoll(stop, doors) => {
-                stop.store(true, Ordering::Release);
-                for door in doors {
-                    // A thread that cannot be woken has ended already.
-                    let _ = door.waker.wake();
-                }
-            }
+            Stop::Epoll(stop, doors) => stop_all(stop, doors),
             Stop::Streams(stop) => drop(stop.take()),
         }
     }

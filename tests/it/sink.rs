@@ -383,3 +383,19 @@ fn help_ends_with_examples() {
     let (_, examples) = help.split_once("Examples:").expect("examples");
     assert!(examples.contains("corelane sink --listen"), "{examples}");
 }
+
+#[test]
+fn what_cannot_be_had_is_said_at_once() {
+    let taken = Sink::start(&[]);
+    let rows: [(&[&str], &str); 4] = [
+        (&["--cores", "1000"], "pin a thread to core 1000"),
+        (&["--threads", "2", "--cores", "0,1000"], "pin a thread to core 1000"),
+        (&["--log", "/nowhere/log"], "open log /nowhere/log"),
+        (&["--listen", &taken.address], "listen on 127.0.0.1:"),
+    ];
+    for (args, want) in rows {
+        let run = Command::new(env!("CARGO_BIN_EXE_corelane")).arg("sink").args(args).output().expect("run");
+        let said = text(&run.stderr);
+        assert!(!run.status.success() && said.contains(want), "{args:?}: {said}");
+    }
+}
