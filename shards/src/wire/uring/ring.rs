@@ -24,7 +24,7 @@ const WORK_BATCH: usize = 20;
 
 /// A ring, used by the thread that made it.
 pub(super) struct Ring {
-    ring: IoUring,
+    kernel: IoUring,
     /// Waits for room in the submission queue.
     backlog: VecDeque<squeue::Entry>,
     /// The last call may have left deferred work behind. The kernel's flag does not tell: it is
@@ -50,7 +50,7 @@ impl Ring {
             }
             match builder.build(SUBMISSIONS) {
                 Ok(ring) if ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop() => {
-                    return Ok(Self { ring, backlog: VecDeque::new(), maybe_more: false });
+                    return Ok(Self { kernel: ring, backlog: VecDeque::new(), maybe_more: false });
                 }
                 Ok(_) => refused = Some(io::Error::from(io::ErrorKind::Unsupported)),
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => refused = Some(error),
@@ -61,7 +61,7 @@ impl Ring {
     }
 
     pub(super) fn submitter(&self) -> Submitter<'_> {
-        self.ring.submitter()
+        self.kernel.submitter()
     }
 
     /// Queues an entry for the next [`Ring::enter`].
@@ -72,7 +72,7 @@ impl Ring {
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
         if self.backlog.is_empty() {
             // SAFETY: the caller keeps what the entry names alive.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+            if unsafe { self.kernel.submission().push(&entry) }.is_ok() {
                 return;
             }
         }
@@ -81,16 +81,19 @@ impl Ring {
 
     /// The next completion, if one is there.
     pub(super) fn pop(&mut self) -> Option<cqueue::Entry> {
-        self.ring.completion().next()
+        self.kernel.completion().next()
     }
 
     /// Hands all entries to the kernel and waits for a completion as long as patience allows. One
     /// system call; none when there is nothing to submit, to run or to wait for.
-    pub(super) fn enter(&mut self, patience: Patience) {
-        self.move_backlog();
-        let patience = if self.ring.completion().is_empty() { patience } else { Patience::None };
+    ///
+    /// # Errors
+    /// The call itself is forbidden: no later turn can succeed.
+    pub(super) fn enter(&mut self, patience: Patience) -> io::Result<()> {
+        self.move_backlog()?;
+        let patience = if self.kernel.completion().is_empty() { patience } else { Patience::None };
         let result = match time_left(patience) {
-            None if self.is_settled() => return,
+            None if self.is_settled() => return Ok(()),
             None => self.call(0, EnterFlags::GETEVENTS, None),
             Some(Moment::NEVER) => self.call(1, EnterFlags::GETEVENTS, None),
             Some(left) => {
@@ -100,40 +103,42 @@ impl Ring {
                 self.call(1, EnterFlags::GETEVENTS | EnterFlags::EXT_ARG, Some(&args))
             }
         };
-        check(result);
-        self.maybe_more = self.ring.completion().len() >= WORK_BATCH;
+        check(result)?;
+        self.maybe_more = self.kernel.completion().len() >= WORK_BATCH;
+        Ok(())
     }
 
     /// The kernel has nothing to do for us right now.
     fn is_settled(&mut self) -> bool {
-        let queue = self.ring.submission();
+        let queue = self.kernel.submission();
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() && !self.maybe_more
     }
 
     /// The system call. It always asks for events: the kernel runs deferred work only then.
     fn call(&mut self, want: u32, flags: EnterFlags, args: Option<&SubmitArgs<'_, '_>>) -> io::Result<usize> {
-        let queued = u32::try_from(self.ring.submission().len()).expect("at most SUBMISSIONS");
+        let queued = u32::try_from(self.kernel.submission().len()).expect("at most SUBMISSIONS");
         #[expect(unsafe_code, reason = "enters the kernel")]
         // SAFETY: `queued` entries are in the queue, and the argument is the one its flag announces.
         unsafe {
-            self.ring.submitter().enter(queued, want, flags.bits(), args)
+            self.kernel.submitter().enter(queued, want, flags.bits(), args)
         }
     }
 
     /// Fills the submission queue from the backlog, submitting whenever it is full.
     #[expect(unsafe_code, reason = "the kernel will use what the entry points at")]
-    fn move_backlog(&mut self) {
+    fn move_backlog(&mut self) -> io::Result<()> {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: whoever called `push` keeps what the entry names alive.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+            if unsafe { self.kernel.submission().push(entry) }.is_ok() {
                 self.backlog.pop_front();
                 continue;
             }
-            check(self.ring.submit());
-            if self.ring.submission().is_full() {
-                return; // The kernel is out of memory for now: the next turn tries again.
+            check(self.kernel.submit())?;
+            if self.kernel.submission().is_full() {
+                break; // The kernel is out of memory for now: the next turn tries again.
             }
         }
+        Ok(())
     }
 }
 
@@ -150,9 +155,11 @@ fn time_left(patience: Patience) -> Option<Moment> {
 }
 
 /// Time ran out, a signal came, or the kernel wants completions taken first: the turn goes on.
-fn check(result: io::Result<usize>) {
-    let Err(error) = result else { return };
+fn check(result: io::Result<usize>) -> io::Result<()> {
+    let Err(error) = result else { return Ok(()) };
     let passing = [Errno::TIME, Errno::INTR, Errno::BUSY, Errno::AGAIN, Errno::NOMEM];
-    let harmless = Errno::from_io_error(&error).is_some_and(|errno| passing.contains(&errno));
-    assert!(harmless, "io_uring_enter refused a ring it had accepted: {error}");
+    match Errno::from_io_error(&error) {
+        Some(errno) if passing.contains(&errno) => Ok(()),
+        _ => Err(error),
+    }
 }
