@@ -1,8 +1,10 @@
 //! Opening, sending, receiving, and ends that come from the other side.
 
 use std::io;
+use std::time::Duration;
 
-use shards::wire::Wire;
+use shards::clock::Clock;
+use shards::wire::{Patience, Wire};
 
 use super::peer::{PARTING_BYTES, Peer};
 use super::rig::{Rig, Seen, conn, pattern};
@@ -139,4 +141,25 @@ pub(crate) async fn an_endless_sender_does_not_starve_others<W: Wire>(mut rig: R
     }
     rig.until("the flood goes on", |rig| rig.received_bytes(loud) > 0).await;
     rig.close_in_silence(&[loud, quiet]).await;
+}
+
+/// More than a wire can hold arrives before anyone takes it.
+pub(crate) async fn bytes_left_untaken_for_long_are_not_lost<W: Wire>(mut rig: Rig<W>) {
+    const UNTAKEN: Duration = Duration::from_millis(500);
+    let peer = Peer::parting();
+    let ids: Vec<_> = (0..8).map(|slot| conn(slot, 0)).collect();
+    for id in &ids {
+        rig.connect(*id, peer.address);
+    }
+    let opened = |rig: &Rig<W>| rig.seen.iter().filter(|seen| matches!(seen, Seen::Connected(_))).count();
+    rig.until("all connected", |rig| opened(rig) == ids.len()).await;
+    let enough = Clock.now() + UNTAKEN;
+    while Clock.now() < enough {
+        rig.wire.wait(Patience::Until(enough)).await;
+    }
+    rig.until("all ended", |rig| ids.iter().all(|id| rig.ends(*id) == 1)).await;
+    for id in &ids {
+        assert!(rig.received(*id) == pattern(PARTING_BYTES), "W3 broken: {id:?}");
+    }
+    rig.close_in_silence(&ids).await;
 }

@@ -1,7 +1,9 @@
 //! Closing in every state (W2), using a slot again (W1), and giving everything back.
 
 use std::fs;
+use std::time::Duration;
 
+use shards::clock::Clock;
 use shards::wire::{Patience, Wire};
 
 use super::peer::{FullListener, Peer};
@@ -103,6 +105,28 @@ pub(crate) async fn a_slot_used_again_at_once_gets_only_its_own_events<W: Wire>(
         assert_eq!(rig.seen[0], Seen::Connected(next), "W1, round {round}");
         assert_eq!(rig.received(next), b"mine", "W1, round {round}");
         assert_eq!(rig.ends(next), 0, "W1, round {round}: {:?}", summary(&rig));
+        rig.close(next);
+    }
+    rig.close_in_silence(&[]).await;
+}
+
+pub(crate) async fn events_not_yet_taken_do_not_reach_the_next_tenant<W: Wire>(mut rig: Rig<W>) {
+    let (echo, deaf) = (Peer::echo(), Peer::deaf());
+    for round in 0..30 {
+        let (last, next) = (conn(0, 2 * round), conn(0, 2 * round + 1));
+        rig.connect(last, echo.address);
+        rig.until_connected(last).await;
+        rig.send(last, b"not for the next".to_vec());
+        for _ in 0..round % 4 {
+            rig.wire.wait(Patience::Until(Clock.now() + Duration::from_millis(2))).await;
+        }
+        rig.close(last);
+        rig.seen.clear();
+        rig.connect(next, deaf.address);
+        rig.take();
+        rig.until_connected(next).await;
+        rig.linger().await;
+        assert_eq!(rig.seen, [Seen::Connected(next)], "W1 or W2 broken in round {round}");
         rig.close(next);
     }
     rig.close_in_silence(&[]).await;

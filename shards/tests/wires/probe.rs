@@ -8,22 +8,23 @@ use shards::wire::probe::{Io, ProbeError, choose};
 
 use super::rig::in_own_process;
 
-/// The same number on every architecture.
+// The same numbers on every architecture.
 const IO_URING_SETUP: i64 = 425;
+const IO_URING_ENTER: i64 = 426;
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
 
 /// What a container's seccomp profile does, for this thread.
-fn block_io_uring(errno: u32) {
-    let rules = BTreeMap::from([(IO_URING_SETUP, vec![])]);
+fn block(call: i64, errno: u32) {
+    let rules = BTreeMap::from([(call, vec![])]);
     let arch = std::env::consts::ARCH.try_into().expect("a known architecture");
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch);
     let program: BpfProgram = filter.expect("a sound filter").try_into().expect("a short filter");
     apply_filter(&program).expect("a process may restrict itself");
 }
 
-fn check_blocked(errno: u32) {
-    block_io_uring(errno);
+fn check_blocked(call: i64, errno: u32) {
+    block(call, errno);
     let chosen = choose(Io::Auto).expect("auto never fails");
     assert_eq!(chosen.io, Io::Epoll);
     let note = chosen.note.expect("a fall-back is said");
@@ -41,14 +42,21 @@ fn check_blocked(errno: u32) {
 #[test]
 fn with_io_uring_forbidden_it_runs_on_epoll_and_says_so() {
     if in_own_process("probe::with_io_uring_forbidden_it_runs_on_epoll_and_says_so") {
-        check_blocked(EPERM);
+        check_blocked(IO_URING_SETUP, EPERM);
     }
 }
 
 #[test]
 fn with_io_uring_missing_it_runs_on_epoll_and_says_so() {
     if in_own_process("probe::with_io_uring_missing_it_runs_on_epoll_and_says_so") {
-        check_blocked(ENOSYS);
+        check_blocked(IO_URING_SETUP, ENOSYS);
+    }
+}
+
+#[test]
+fn a_ring_that_can_be_made_but_not_used_is_noticed() {
+    if in_own_process("probe::a_ring_that_can_be_made_but_not_used_is_noticed") {
+        check_blocked(IO_URING_ENTER, EPERM);
     }
 }
 

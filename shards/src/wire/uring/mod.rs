@@ -16,7 +16,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use rustix::net::{SendFlags, Shutdown, SocketAddrAny};
 
 use self::buffers::Buffers;
 use self::ring::Ring;
-use self::seat::{Op, Phase, Seat};
+use self::seat::{Op, Phase, Seat, open_socket};
 use super::{Command, ConnId, Event, Patience, Wire};
 use crate::clock::Clock;
 use crate::link::Bell;
@@ -42,6 +42,8 @@ const BELL_MARK: u64 = u64::MAX;
 const NO_SEAT: u32 = u32::MAX;
 /// One entry sends at most this much; the kernel's own limit on one send is just below 2 GiB.
 const SEND_BYTES_MAX: usize = 1 << 30;
+/// `MSG_WAITALL`: the kernel goes on after a short send. rustix knows it for receiving only.
+const MSG_WAITALL: u32 = rustix::net::RecvFlags::WAITALL.bits();
 /// How long a dropped wire waits for the kernel to let go. It takes microseconds; see `Drop`.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -324,18 +326,6 @@ impl UringWire {
     }
 }
 
-/// `MSG_WAITALL`: the kernel goes on after a short send. rustix knows it for receiving only.
-const MSG_WAITALL: u32 = rustix::net::RecvFlags::WAITALL.bits();
-
-/// A blocking socket: on a non-blocking one io_uring would report "try again" instead of waiting.
-fn open_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    Ok(socket)
-}
-
 impl Wire for UringWire {
     fn submit(&mut self, command: Command) {
         match command {
@@ -348,7 +338,7 @@ impl Wire for UringWire {
     /// Blocks the thread, which is the shard's own: nothing else waits for it.
     async fn wait(&mut self, patience: Patience) {
         let patience = if self.stillborn.is_empty() { patience } else { Patience::None };
-        self.ring.enter(patience);
+        self.ring.enter(patience).expect("the probe entered a ring like this one");
     }
 
     fn take(&mut self, on_event: &mut dyn FnMut(Event<'_>)) {
@@ -382,7 +372,9 @@ impl Drop for UringWire {
         }
         let deadline = Clock.now() + DROP_WAIT_MAX;
         while self.open() > 0 && Clock.now() < deadline {
-            self.ring.enter(Patience::Until(deadline));
+            if self.ring.enter(Patience::Until(deadline)).is_err() {
+                break;
+            }
             self.take(&mut |_| {});
         }
         let idle = self.open() == 0;

@@ -4,9 +4,11 @@
 //!
 //! - T1: a seat is vacant only when no operation of it is pending; its number is then free again.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::net::SocketAddrAny;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
 use super::super::ConnId;
 
@@ -105,4 +107,12 @@ impl Seat {
         self.address = None;
         self.outgoing = None;
     }
+}
+
+/// A blocking socket: on a non-blocking one io_uring would report "try again" instead of waiting.
+pub(super) fn open_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    Ok(socket)
 }

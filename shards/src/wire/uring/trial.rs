@@ -33,7 +33,7 @@ impl UringWire {
         let mut received = false;
         let mut failed = None;
         while !received && failed.is_none() && Clock.now() < deadline {
-            wire.ring.enter(Patience::Until(deadline));
+            wire.ring.enter(Patience::Until(deadline))?;
             wire.take(&mut |event| match event {
                 Event::Received(..) => received = true,
                 Event::Failed(_, kind) => failed = Some(kind),
