@@ -218,11 +218,13 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 /// Why we may refuse what hyper takes. Looked up only where the two disagree.
 fn why_stricter(bytes: &[u8]) -> Option<&'static str> {
     let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
-    let head_end = [text.find("\r\n\r\n"), text.find("\n\n"), text.find("\n\r\n")].into_iter().flatten().min();
     let encoding = |line: &str| line.split_once(':').filter(|(name, _)| *name == "transfer-encoding").is_some();
     let encodings: Vec<_> = text.lines().filter(|line| encoding(line)).collect();
     let odd = |line: &&str| line.split_once(':').is_none_or(|(_, value)| value.trim_matches([' ', '\t']) != "chunked");
-    if text.starts_with(['\r', '\n']) || text.contains("\n\r\nhttp/1") && head_end.is_none() {
+    // Two line breaks end an interim answer; a third is an empty line too many.
+    let breaks_before = |at: usize| text[..at].bytes().rev().take_while(|byte| b"\r\n".contains(byte)).filter(|byte| *byte == b'\n').count();
+    let spaced = text.match_indices("http/1").any(|(at, _)| breaks_before(at) > 2);
+    if text.starts_with(['\r', '\n']) || spaced {
         return Some("empty lines before the status line");
     }
     if !encodings.is_empty() && text.lines().any(|line| line.starts_with("content-length:")) {
@@ -231,8 +233,12 @@ fn why_stricter(bytes: &[u8]) -> Option<&'static str> {
     if encodings.len() > 1 || encodings.iter().any(odd) {
         return Some("a transfer encoding other than one plain chunked");
     }
-    if text.contains(" 101 ") {
+    if text.contains(" 101") {
         return Some("an upgrade that was not asked for");
+    }
+    let bodiless = [" 1", " 204", " 304"].iter().any(|status| text.contains(&format!("http/1.1{status}")) || text.contains(&format!("http/1.0{status}")));
+    if bodiless && text.contains("content-length:") {
+        return Some("a length that is no number where there is no body to measure");
     }
     None
 }
@@ -242,6 +248,7 @@ fn hyper_and_we_read_the_same() {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
     let (cases, seed) = (number("FUZZ_CASES", 30_000), number("FUZZ_SEED", 1));
     let (mut whole, mut broken, mut stricter) = (0_u64, 0_u64, 0_u64);
+    let mut apart = Vec::new();
     for case in 0..cases {
         let mut dice = Dice((seed << 32 | case).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut bytes = answer(&mut dice);
@@ -251,10 +258,13 @@ fn hyper_and_we_read_the_same() {
         let (ours, theirs) = (by_us(&bytes, &mut dice), by_hyper(&bytes));
         match (&ours, &theirs) {
             (Read2::Broken, Read2::Whole(..)) if why_stricter(&bytes).is_some() => stricter += 1,
-            _ => assert_eq!(ours, theirs, "FUZZ_SEED={seed} case {case}: {:?}", String::from_utf8_lossy(&bytes)),
+            _ if ours == theirs => {}
+            _ => apart.push(format!("case {case}: we {ours:?}, hyper {theirs:?}: {:?}", String::from_utf8_lossy(&bytes))),
         }
+        assert!(apart.len() < 10, "FUZZ_SEED={seed}\n{}", apart.join("\n"));
         if ours == Read2::Broken { broken += 1 } else { whole += 1 }
     }
+    assert!(apart.is_empty(), "FUZZ_SEED={seed}\n{}", apart.join("\n"));
     assert!(whole * 5 > cases && broken * 5 > cases, "the generator is lopsided: {whole} whole, {broken} broken");
     assert!(stricter * 5 < cases, "the allow list swallows too much: {stricter} of {cases}");
 }

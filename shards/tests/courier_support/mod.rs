@@ -1,6 +1,6 @@
 //! A courier with a scripted peer instead of a wire: bytes in memory, virtual time. It holds the courier
 //! to the wire's rules: one open send per connection, and nothing after a close.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses its part of this")]
+#![allow(dead_code, reason = "each test binary uses its part of this")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,40 +13,40 @@ use shards::courier::{Courier, Done, Out, Request};
 use shards::model::{CallId, CourierTuning, OriginId, Outcome, Parcel, Parts};
 use shards::wire::{Command, ConnId, Event};
 
-pub const ACK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"ack\":true}";
-pub const URL: &str = "http://127.0.0.1:8080/hook";
+pub(crate) const ACK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"ack\":true}";
+pub(crate) const URL: &str = "http://127.0.0.1:8080/hook";
 
 /// What the peer's side of a connection has seen.
 #[derive(Debug, Default)]
-pub struct Peer {
-    pub address: Option<SocketAddr>,
-    pub received: Vec<u8>,
-    pub unsent: Option<Vec<u8>>,
+pub(crate) struct Peer {
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) received: Vec<u8>,
+    pub(crate) unsent: Option<Vec<u8>>,
 }
 
-pub struct World {
-    pub courier: Courier,
-    pub now: Moment,
-    pub peers: BTreeMap<ConnId, Peer>,
-    pub opened: Vec<ConnId>,
-    pub closed: Vec<ConnId>,
-    pub done: Vec<Done>,
-    pub lookups: Vec<(OriginId, String, u16)>,
+pub(crate) struct World {
+    pub(crate) courier: Courier,
+    pub(crate) now: Moment,
+    pub(crate) peers: BTreeMap<ConnId, Peer>,
+    pub(crate) opened: Vec<ConnId>,
+    pub(crate) closed: Vec<ConnId>,
+    pub(crate) done: Vec<Done>,
+    pub(crate) lookups: Vec<(OriginId, String, u16)>,
     /// Connects are answered at once.
-    pub connects: bool,
+    pub(crate) connects: bool,
     /// Sends are answered at once.
-    pub sends: bool,
+    pub(crate) sends: bool,
     out: Out,
     origins: HashMap<String, OriginId>,
     calls: u32,
 }
 
 impl World {
-    pub fn new(tuning: CourierTuning) -> Self {
+    pub(crate) fn new(tuning: CourierTuning) -> Self {
         Self::with_tls(tuning, None)
     }
 
-    pub fn with_tls(tuning: CourierTuning, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    pub(crate) fn with_tls(tuning: CourierTuning, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         Self {
             courier: Courier::new(tuning, tls),
             now: Moment::from_nanos(1_000_000_000),
@@ -63,17 +63,17 @@ impl World {
         }
     }
 
-    pub fn origin(&mut self, url: &str) -> OriginId {
+    pub(crate) fn origin(&mut self, url: &str) -> OriginId {
         let parcel = parcel(url, b"{}");
         let next = OriginId(u32::try_from(self.origins.len()).expect("few origins"));
         *self.origins.entry(String::from_utf8_lossy(parcel.origin()).into_owned()).or_insert(next)
     }
 
-    pub fn start(&mut self, url: &str) -> CallId {
+    pub(crate) fn start(&mut self, url: &str) -> CallId {
         self.start_with(url, b"{}")
     }
 
-    pub fn start_with(&mut self, url: &str, body: &[u8]) -> CallId {
+    pub(crate) fn start_with(&mut self, url: &str, body: &[u8]) -> CallId {
         let call = CallId(self.calls);
         self.calls += 1;
         let (origin, parcel) = (self.origin(url), parcel(url, body));
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Carries out the courier's commands until there are none.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         loop {
             self.done.append(&mut self.out.done);
             self.lookups.append(&mut self.out.lookups);
@@ -126,25 +126,25 @@ impl World {
     }
 
     /// Ends the open send. Ignored, as a wire would, once the connection is closed.
-    pub fn sent(&mut self, id: ConnId) {
+    pub(crate) fn sent(&mut self, id: ConnId) {
         if let Some(bytes) = self.peers.get_mut(&id).and_then(|peer| peer.unsent.take()) {
             self.courier.on_event(self.now, Event::Sent(id, bytes), &mut self.out);
         }
     }
 
-    pub fn connected(&mut self, id: ConnId) {
+    pub(crate) fn connected(&mut self, id: ConnId) {
         self.event(id, Event::Connected(id));
     }
 
-    pub fn feed(&mut self, id: ConnId, bytes: &[u8]) {
+    pub(crate) fn feed(&mut self, id: ConnId, bytes: &[u8]) {
         self.event(id, Event::Received(id, bytes));
     }
 
-    pub fn eof(&mut self, id: ConnId) {
+    pub(crate) fn eof(&mut self, id: ConnId) {
         self.event(id, Event::Eof(id));
     }
 
-    pub fn reset(&mut self, id: ConnId) {
+    pub(crate) fn reset(&mut self, id: ConnId) {
         self.event(id, Event::Failed(id, io::ErrorKind::ConnectionReset));
     }
 
@@ -155,19 +155,19 @@ impl World {
         }
     }
 
-    pub fn resolved(&mut self, origin: OriginId, addresses: Result<Vec<SocketAddr>, ()>) {
+    pub(crate) fn resolved(&mut self, origin: OriginId, addresses: Result<Vec<SocketAddr>, ()>) {
         self.courier.on_resolved(self.now, origin, addresses, &mut self.out);
         self.settle();
     }
 
-    pub fn forget(&mut self, origin: OriginId) -> bool {
+    pub(crate) fn forget(&mut self, origin: OriginId) -> bool {
         let forgotten = self.courier.forget(origin, &mut self.out);
         self.settle();
         forgotten
     }
 
     /// Lets time pass, stopping at every deadline on the way.
-    pub fn pass(&mut self, time: Duration) {
+    pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..1_000_000 {
             let next = self.courier.next_deadline().filter(|next| *next <= end);
@@ -182,17 +182,17 @@ impl World {
     }
 
     /// The connection opened last.
-    pub fn last(&self) -> ConnId {
+    pub(crate) fn last(&self) -> ConnId {
         *self.opened.last().expect("a connection was opened")
     }
 
     /// The outcome of the call that ended last.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
         self.done.last().map(|done| done.outcome)
     }
 
     /// C1: every started call has ended once.
-    pub fn assert_all_done(&self, what: &str) {
+    pub(crate) fn assert_all_done(&self, what: &str) {
         let mut ended: Vec<_> = self.done.iter().map(|done| done.call.0).collect();
         ended.sort_unstable();
         assert_eq!(ended, (0..self.calls).collect::<Vec<_>>(), "C1 broken: {what}");
@@ -200,15 +200,15 @@ impl World {
     }
 }
 
-pub fn parcel(url: &str, body: &[u8]) -> Parcel {
+pub(crate) fn parcel(url: &str, body: &[u8]) -> Parcel {
     Parcel::new(&Parts { id: "m-1", target: url, token: "t", body, ..Parts::default() }).expect("valid parts")
 }
 
 /// A small generator: the same seed gives the same run.
-pub struct Dice(pub u64);
+pub(crate) struct Dice(pub u64);
 
 impl Dice {
-    pub fn roll(&mut self) -> u64 {
+    pub(crate) fn roll(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -216,15 +216,15 @@ impl Dice {
     }
 
     /// Below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.roll() >> 33).unwrap_or(0) % end.max(1)
     }
 
-    pub fn one_in(&mut self, n: usize) -> bool {
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+    pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.below(from.len())]
     }
 }
