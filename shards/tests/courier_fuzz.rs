@@ -31,7 +31,11 @@ enum Read2 {
 struct Script(Rc<RefCell<(Vec<u8>, usize, bool)>>);
 
 impl Read for Script {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut script = self.0.borrow_mut();
         let (bytes, at, asked) = &mut *script;
         if !*asked {
@@ -153,8 +157,24 @@ const STATUS_LINES: [&str; 16] = [
     "HTTP/1.1 101 Switching Protocols",
 ];
 const TOKENS: [&[u8]; 18] = [
-    b"\r\n", b"\n", b"\r", b"\r\n\r\n", b"\n\n", b"\0", b" ", b"\t", b":", b";", b",", b"0", b"5\r\nhello\r\n", b"0\r\n\r\n",
-    b"HTTP/1.1 ", b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n", b"\xff",
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\r\n\r\n",
+    b"\n\n",
+    b"\0",
+    b" ",
+    b"\t",
+    b":",
+    b";",
+    b",",
+    b"0",
+    b"5\r\nhello\r\n",
+    b"0\r\n\r\n",
+    b"HTTP/1.1 ",
+    b"Content-Length: 3\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"\xff",
 ];
 
 fn answer(dice: &mut Dice) -> Vec<u8> {
@@ -173,7 +193,11 @@ fn answer(dice: &mut Dice) -> Vec<u8> {
         bytes.extend_from_slice(end);
     }
     bytes.extend_from_slice(end);
-    if chunked && !dice.one_in(8) { chunks(dice, &mut bytes) } else { bytes.extend_from_slice(&b"hello, world"[..dice.below(13)]) }
+    if chunked && !dice.one_in(8) {
+        chunks(dice, &mut bytes);
+    } else {
+        bytes.extend_from_slice(&b"hello, world"[..dice.below(13)]);
+    }
     bytes
 }
 
@@ -188,7 +212,10 @@ fn chunks(dice: &mut Dice, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(b"\r\n");
     }
     if !dice.one_in(6) {
-        bytes.extend_from_slice(dice.pick(&["0\r\n\r\n", "0\r\n\r\n", "000;x\r\n\r\n", "0\r\nT: 1\r\n\r\n", "0\r\nbad\r\n\r\n"]).as_bytes());
+        bytes.extend_from_slice(
+            dice.pick(&["0\r\n\r\n", "0\r\n\r\n", "000;x\r\n\r\n", "0\r\nT: 1\r\n\r\n", "0\r\nbad\r\n\r\n"])
+                .as_bytes(),
+        );
     }
     if dice.one_in(10) {
         bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\n");
@@ -218,11 +245,20 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 /// Why we may refuse what hyper takes. Looked up only where the two disagree.
 fn why_stricter(bytes: &[u8]) -> Option<&'static str> {
     let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
-    let encoding = |line: &str| line.split_once(':').filter(|(name, _)| *name == "transfer-encoding").is_some();
+    let encoding = |line: &str| line.split_once(':').is_some_and(|(name, _)| name == "transfer-encoding");
     let encodings: Vec<_> = text.lines().filter(|line| encoding(line)).collect();
-    let odd = |line: &&str| line.split_once(':').is_none_or(|(_, value)| value.trim_matches([' ', '\t']) != "chunked");
+    let odd = |line: &&str| {
+        line.split_once(':').is_none_or(|(_, value)| value.trim_matches([' ', '\t']) != "chunked")
+    };
     // Two line breaks end an interim answer; a third is an empty line too many.
-    let breaks_before = |at: usize| text[..at].bytes().rev().take_while(|byte| b"\r\n".contains(byte)).filter(|byte| *byte == b'\n').count();
+    let breaks_before = |at: usize| {
+        text[..at]
+            .bytes()
+            .rev()
+            .take_while(|byte| b"\r\n".contains(byte))
+            .filter(|byte| *byte == b'\n')
+            .count()
+    };
     let spaced = text.match_indices("http/1").any(|(at, _)| breaks_before(at) > 2);
     if text.starts_with(['\r', '\n']) || spaced {
         return Some("empty lines before the status line");
@@ -236,7 +272,9 @@ fn why_stricter(bytes: &[u8]) -> Option<&'static str> {
     if text.contains(" 101") {
         return Some("an upgrade that was not asked for");
     }
-    let bodiless = [" 1", " 204", " 304"].iter().any(|status| text.contains(&format!("http/1.1{status}")) || text.contains(&format!("http/1.0{status}")));
+    let bodiless = [" 1", " 204", " 304"].iter().any(|status| {
+        text.contains(&format!("http/1.1{status}")) || text.contains(&format!("http/1.0{status}"))
+    });
     if bodiless && text.contains("content-length:") {
         return Some("a length that is no number where there is no body to measure");
     }
@@ -245,7 +283,9 @@ fn why_stricter(bytes: &[u8]) -> Option<&'static str> {
 
 #[test]
 fn hyper_and_we_read_the_same() {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
     let (cases, seed) = (number("FUZZ_CASES", 30_000), number("FUZZ_SEED", 1));
     let (mut whole, mut broken, mut stricter) = (0_u64, 0_u64, 0_u64);
     let mut apart = Vec::new();
@@ -259,28 +299,45 @@ fn hyper_and_we_read_the_same() {
         match (&ours, &theirs) {
             (Read2::Broken, Read2::Whole(..)) if why_stricter(&bytes).is_some() => stricter += 1,
             _ if ours == theirs => {}
-            _ => apart.push(format!("case {case}: we {ours:?}, hyper {theirs:?}: {:?}", String::from_utf8_lossy(&bytes))),
+            _ => apart.push(format!(
+                "case {case}: we {ours:?}, hyper {theirs:?}: {:?}",
+                String::from_utf8_lossy(&bytes)
+            )),
         }
         assert!(apart.len() < 10, "FUZZ_SEED={seed}\n{}", apart.join("\n"));
         if ours == Read2::Broken { broken += 1 } else { whole += 1 }
     }
     assert!(apart.is_empty(), "FUZZ_SEED={seed}\n{}", apart.join("\n"));
-    assert!(whole * 5 > cases && broken * 5 > cases, "the generator is lopsided: {whole} whole, {broken} broken");
+    assert!(
+        whole * 5 > cases && broken * 5 > cases,
+        "the generator is lopsided: {whole} whole, {broken} broken"
+    );
     assert!(stricter * 5 < cases, "the allow list swallows too much: {stricter} of {cases}");
 }
 
 #[test]
 fn our_limits_are_narrower_than_hypers() {
-    let head = |lines: usize| [b"HTTP/1.1 200 OK\r\n".to_vec(), b"A: b\r\n".repeat(lines), b"Content-Length: 0\r\n\r\n".to_vec()].concat();
-    let long_body = [b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n".to_vec(), vec![b'x'; 70_000]].concat();
-    let long_line = format!("HTTP/1.1 200 OK\r\nA: {}\r\nContent-Length: 0\r\n\r\n", "a".repeat(17 << 10)).into_bytes();
+    let head = |lines: usize| {
+        [b"HTTP/1.1 200 OK\r\n".to_vec(), b"A: b\r\n".repeat(lines), b"Content-Length: 0\r\n\r\n".to_vec()]
+            .concat()
+    };
+    let long_body =
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n".to_vec(), vec![b'x'; 70_000]].concat();
+    let long_line =
+        format!("HTTP/1.1 200 OK\r\nA: {}\r\nContent-Length: 0\r\n\r\n", "a".repeat(17 << 10)).into_bytes();
     let interim = [b"HTTP/1.1 100 Continue\r\n\r\n".repeat(9), head(0)].concat();
-    let zeros = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000001\r\nx\r\n0\r\n\r\n".to_vec();
+    let zeros =
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000001\r\nx\r\n0\r\n\r\n".to_vec();
     let rows = [
         (head(99), Read2::Whole(200, vec![]), Read2::Whole(200, vec![]), "100 header lines"),
         (head(100), Read2::Broken, Read2::Broken, "101 header lines"),
         (long_line, Read2::Broken, Read2::Whole(200, vec![]), "a head over 16 KiB"),
-        (long_body, Read2::Whole(200, vec![b'x'; 64 << 10]), Read2::Whole(200, vec![b'x'; 70_000]), "a body over 64 KiB"),
+        (
+            long_body,
+            Read2::Whole(200, vec![b'x'; 64 << 10]),
+            Read2::Whole(200, vec![b'x'; 70_000]),
+            "a body over 64 KiB",
+        ),
         (interim, Read2::Broken, Read2::Whole(200, vec![]), "9 interim answers"),
         (zeros, Read2::Broken, Read2::Whole(200, b"x".to_vec()), "a chunk size of 17 digits"),
     ];

@@ -258,6 +258,38 @@ fn a_peer_that_takes_no_stream_at_all_is_unreachable() {
 }
 
 #[test]
+fn a_peer_whose_settings_allow_no_stream_is_not_asked_for_more_connections() {
+    let mut scene = Scene::new(100);
+    for _ in 0..100 {
+        scene.start("/ok");
+    }
+    let none = frame(4, 0, 0, &[0, 3, 0, 0, 0, 0]);
+    for _ in 0..200 {
+        let open: Vec<_> = scene.world.peers.keys().copied().collect();
+        for id in open {
+            scene.world.feed(id, &none);
+        }
+    }
+    assert!(scene.world.opened.len() <= 100, "{} connections", scene.world.opened.len());
+    scene.world.pass(SECOND * 120);
+    scene.world.assert_all_done("no streams");
+    assert_eq!(scene.world.courier.connections(), 0);
+}
+
+#[test]
+fn a_peer_that_never_says_a_word_is_unreachable_after_the_connect_timeout() {
+    let mut scene = Scene::new(100);
+    for _ in 0..100 {
+        scene.start("/ok");
+    }
+    assert_eq!(scene.world.opened.len(), 1, "the others wait for its settings");
+    scene.world.pass(SECOND * 30);
+    scene.world.assert_all_done("no settings");
+    assert!(scene.world.done.iter().all(|done| done.outcome == Outcome::network()));
+    assert_eq!(scene.world.courier.connections(), 0);
+}
+
+#[test]
 fn garbage_frames_never_hang_or_leak() {
     for seed in 1..200_u64 {
         let mut dice = courier_support::Dice(seed * 77_777);

@@ -68,7 +68,8 @@ fn rows() -> Vec<Row> {
             flood(world, id, &[b'a'; 1000], 18 << 10);
         }),
         row("10,000 headers at once", Outcome::network(), |world, id| {
-            let head = [b"HTTP/1.1 200 OK\r\n".to_vec(), b"A: b\r\n".repeat(10_000), b"\r\n".to_vec()].concat();
+            let head =
+                [b"HTTP/1.1 200 OK\r\n".to_vec(), b"A: b\r\n".repeat(10_000), b"\r\n".to_vec()].concat();
             world.feed(id, &head);
         }),
         row("200 headers", Outcome::network(), |world, id| {
@@ -109,10 +110,16 @@ fn rows() -> Vec<Row> {
             world.feed(id, b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"ack\":true} and more");
         }),
         row("TE and CL", Outcome::network(), |world, id| {
-            world.feed(id, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n");
+            world.feed(
+                id,
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+            );
         }),
         row("two lengths", Outcome::network(), |world, id| {
-            world.feed(id, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 12\r\n\r\n{\"ack\":true}");
+            world.feed(
+                id,
+                b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 12\r\n\r\n{\"ack\":true}",
+            );
         }),
         row("closes without a word", Outcome::network(), World::eof),
         row("RST", Outcome::network(), World::reset),
@@ -141,7 +148,8 @@ fn rows() -> Vec<Row> {
         }),
         row("deep JSON", Outcome::success(200), |world, id| {
             let body = "[".repeat(60_000);
-            let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+            let head =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
             world.feed(id, head.as_bytes());
             world.feed(id, body.as_bytes());
         }),

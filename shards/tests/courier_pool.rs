@@ -54,7 +54,11 @@ fn a_kept_connection_that_closes_unanswered_is_stale_and_a_fresh_one_is_not() {
             if !bytes.is_empty() {
                 world.feed(id, bytes);
             }
-            if reset { world.reset(id) } else { world.eof(id) }
+            if reset {
+                world.reset(id)
+            } else {
+                world.eof(id)
+            }
             assert_eq!(world.outcome(), Some(want), "{answers} answers, {bytes:?}, reset={reset}");
             assert_eq!(world.closed, [id]);
         }
@@ -102,7 +106,8 @@ fn calls_over_the_limit_wait_in_line() {
 
 #[test]
 fn a_call_never_outlives_the_request_timeout() {
-    let tuning = CourierTuning { connections_max: 1, request_timeout: SECOND * 10, ..CourierTuning::default() };
+    let tuning =
+        CourierTuning { connections_max: 1, request_timeout: SECOND * 10, ..CourierTuning::default() };
     let mut world = World::new(tuning);
     world.start(URL);
     world.pass(SECOND * 4);
@@ -124,8 +129,11 @@ fn a_call_never_outlives_the_request_timeout() {
 #[test]
 fn short_and_long_timeouts_are_kept_to_the_moment() {
     for (request, idle) in [(1, 30), (900, 30), (30, 1)] {
-        let tuning =
-            CourierTuning { request_timeout: SECOND * request, idle_timeout: SECOND * idle, ..CourierTuning::default() };
+        let tuning = CourierTuning {
+            request_timeout: SECOND * request,
+            idle_timeout: SECOND * idle,
+            ..CourierTuning::default()
+        };
         let mut world = World::new(tuning);
         for _ in 0..50 {
             world.start(URL);
@@ -217,7 +225,8 @@ fn refused_addresses_and_failed_lookups_fail_the_call() {
         world.start(url);
         assert_eq!(world.lookups.len(), 2, "{name}: asked again");
     }
-    for url in ["http://169.254.169.254/", "http://[fd00:ec2::254]/", "http://0.0.0.0/", "https://127.0.0.1/"] {
+    for url in ["http://169.254.169.254/", "http://[fd00:ec2::254]/", "http://0.0.0.0/", "https://127.0.0.1/"]
+    {
         let mut world = World::new(CourierTuning::default());
         world.start(url);
         assert_eq!(world.outcome(), Some(Outcome::network()), "{url} (https without TLS settings too)");
@@ -268,7 +277,10 @@ fn retry_after_dates_follow_the_wall_clock() {
     world.pass(SECOND * 10);
     world.start(URL);
     let id = world.last();
-    world.feed(id, b"HTTP/1.1 429 X\r\nRetry-After: Sun, 06 Nov 1994 08:50:37 GMT\r\nContent-Length: 0\r\n\r\n");
+    world.feed(
+        id,
+        b"HTTP/1.1 429 X\r\nRetry-After: Sun, 06 Nov 1994 08:50:37 GMT\r\nContent-Length: 0\r\n\r\n",
+    );
     assert_eq!(world.outcome().map(|outcome| outcome.delay_s), Some(50));
 }
 
@@ -282,7 +294,8 @@ fn late_events_of_a_closed_connection_are_ignored() {
     let new = world.last();
     assert_eq!(old.slot, new.slot);
     let mut out = Out::default();
-    for event in [Event::Received(old, ACK), Event::Eof(old), Event::Sent(old, vec![]), Event::Connected(old)] {
+    for event in [Event::Received(old, ACK), Event::Eof(old), Event::Sent(old, vec![]), Event::Connected(old)]
+    {
         world.courier.on_event(world.now, event, &mut out);
     }
     assert!(out.commands.is_empty() && out.done.is_empty());
@@ -306,10 +319,18 @@ fn every_call_ends_once_whatever_happens() {
             let open: Vec<_> = world.peers.keys().copied().collect();
             let id = (!open.is_empty()).then(|| open[dice.below(open.len())]);
             match (dice.below(8), id) {
-                (0..=2, _) | (_, None) => _ = world.start(["http://127.0.0.1/", "http://[::1]/"][dice.below(2)]),
+                (0..=2, _) | (_, None) => {
+                    _ = world.start(["http://127.0.0.1/", "http://[::1]/"][dice.below(2)])
+                }
                 (3, Some(id)) => world.feed(id, ACK),
                 (4, Some(id)) => world.feed(id, &ACK[..dice.below(ACK.len())]),
-                (5, Some(id)) => if dice.one_in(2) { world.eof(id) } else { world.reset(id) },
+                (5, Some(id)) => {
+                    if dice.one_in(2) {
+                        world.eof(id)
+                    } else {
+                        world.reset(id)
+                    }
+                }
                 (6, Some(id)) => {
                     world.sent(id);
                     world.settle();

@@ -1,6 +1,8 @@
 //! TLS against a real rustls server in memory.
 
 mod courier_support;
+#[path = "courier_support/h2_server.rs"]
+mod h2_server;
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -231,6 +233,31 @@ fn the_first_connection_tells_how_many_are_needed() {
 }
 
 #[test]
+fn http_2_is_spoken_where_both_sides_offer_it() {
+    let authority = Authority::new();
+    let config = authority.server(&["hook.example"], false, &["h2", "http/1.1"]);
+    let mut world = world(&authority, HttpVersion::Negotiate);
+    let id = open(&mut world, URL);
+    for _ in 0..9 {
+        world.start(URL);
+    }
+    let (mut server, book) = (Server::new(&config), std::rc::Rc::default());
+    let mut http2 = h2_server::Server::new(id, &book, 100);
+    for _ in 0..20 {
+        server.talk(&mut world, id, 100);
+        let plain = std::mem::take(&mut server.plain);
+        let answer = http2.work(&plain);
+        server.say(&mut world, id, &answer, 100);
+    }
+    assert_eq!(server.session.alpn_protocol(), Some(&b"h2"[..]));
+    assert_eq!(world.done.iter().filter(|done| done.outcome == Outcome::success(200)).count(), 10);
+    assert_eq!(world.opened.len(), 1);
+    world.assert_all_done("h2 over TLS");
+    world.pass(Duration::from_secs(31));
+    assert_eq!(world.closed, [id]);
+}
+
+#[test]
 fn a_large_request_goes_out_whole() {
     let authority = Authority::new();
     let config = authority.server(&["hook.example"], false, &[]);
@@ -250,6 +277,9 @@ fn a_large_request_goes_out_whole() {
 #[test]
 fn settings_without_an_authority_are_refused() {
     assert!(matches!(tls::config(tls::Roots::default()), Err(tls::TlsError::NoRoots)));
-    let bad = tls::Roots { native: false, extra_pem: b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n" };
+    let bad = tls::Roots {
+        native: false,
+        extra_pem: b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n",
+    };
     assert!(tls::config(bad).is_err());
 }

@@ -41,11 +41,11 @@ impl Courier {
 
     /// Open and, where there is TLS, verified.
     fn on_open(&mut self, now: Moment, id: ConnId, http2: bool, out: &mut Out) {
-        self.end_connecting(id);
-        let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         if http2 {
             return self.open_streams(now, id, out);
         }
+        self.end_connecting(id);
+        let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         if let Some(known) = self.origin(origin) {
             known.calls_each = 1;
         }

@@ -25,11 +25,13 @@ impl Courier {
             return self.close(id, out);
         };
         conn.http2 = Some(Box::new(http2));
-        let origin = conn.origin;
+        // The connect timeout covers the peer's first word.
+        conn.warm_by = Some(conn.deadline);
+        let (origin, deadline) = (conn.origin, conn.deadline);
         if let Some(known) = self.origin(origin).filter(|known| known.calls_each <= 1) {
             known.calls_each = streams_max;
         }
-        self.set_phase(id, Phase::Multiplexed, now + self.tuning.idle_timeout);
+        self.set_phase(id, Phase::Multiplexed, deadline);
         self.drive(now, id, out);
     }
 
@@ -39,7 +41,8 @@ impl Courier {
         let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         let https = self.origin(origin).is_some_and(|known| known.https);
         let Some(conn) = self.conns.get(id) else { return };
-        let deadline = if conn.is_idle() { deadline } else { deadline.min(conn.deadline) };
+        let replaces = conn.is_idle() && conn.warm_by.is_none();
+        let deadline = if replaces { deadline } else { deadline.min(conn.deadline) };
         let mut room = false;
         if let Some(http2) = conn.http2.as_mut() {
             http2.start(waiting, https);
@@ -55,6 +58,10 @@ impl Courier {
     }
 
     pub(super) fn on_stream_bytes(&mut self, now: Moment, id: ConnId, bytes: &[u8], out: &mut Out) {
+        if self.conns.get(id).is_some_and(|conn| conn.warm_by.is_some()) {
+            self.end_connecting(id);
+            self.renew_deadline(now, id);
+        }
         if let Some(http2) = self.conns.get(id).and_then(|conn| conn.http2.as_mut()) {
             http2.receive(now, bytes);
         }
@@ -65,14 +72,20 @@ impl Courier {
     pub(super) fn on_streams_due(&mut self, now: Moment, id: ConnId, out: &mut Out) {
         let mut ended = mem::take(&mut self.ended);
         let timeout = self.tuning.request_timeout;
-        if let Some(http2) = self.conns.get(id).and_then(|conn| conn.http2.as_mut()) {
-            if http2.is_empty() {
-                self.ended = ended;
-                return self.close(id, out);
+        let mut warm = true;
+        if let Some(conn) = self.conns.get(id) {
+            warm = conn.warm_by.is_none();
+            if let Some(http2) = conn.http2.as_mut() {
+                http2.expire(now - timeout, &mut ended);
             }
-            http2.expire(now - timeout, &mut ended);
         }
         self.ended = ended;
+        if !warm {
+            return self.on_streams_broken(now, id, out);
+        }
+        if self.ended.is_empty() && self.conns.get(id).is_some_and(|conn| conn.is_idle()) {
+            return self.close(id, out);
+        }
         self.renew_deadline(now, id);
         self.drive(now, id, out);
     }
@@ -92,6 +105,13 @@ impl Courier {
             http2.drive(&mut self.ended);
             // What hyper has not told of by now it never will.
             http2.fail(&mut self.ended);
+        }
+        if let Some(conn) = self.conns.get(id).filter(|conn| conn.warm_by.is_some()) {
+            let origin = conn.origin;
+            for ended in mem::take(&mut self.ended) {
+                self.on_stream_end(now, origin, ended, out);
+            }
+            return self.on_unreachable(now, id, out);
         }
         self.drive(now, id, out);
     }

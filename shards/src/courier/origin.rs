@@ -52,6 +52,7 @@ pub(super) struct Origin {
     pub(super) waiting: VecDeque<Waiting>,
     /// Head of the list of connections that can take a call.
     pub(super) ready: u32,
+    /// Connections that calls may wait for: see `Conn::is_promising`.
     pub(super) connecting: u32,
     pub(super) connections: u32,
     /// Calls that wait or run.

@@ -118,9 +118,10 @@ impl Courier {
         }
     }
 
-    /// The connection is no longer being opened: it is open, or it is about to be closed.
+    /// The connection takes calls from now on, or it is about to be closed: none waits for it.
     pub(super) fn end_connecting(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get(id).filter(|conn| conn.is_connecting()) else { return };
+        let Some(conn) = self.conns.get(id).filter(|conn| conn.is_promising()) else { return };
+        conn.warm_by = None;
         let origin = conn.origin;
         if let Some(known) = self.origin(origin) {
             known.connecting -= 1;

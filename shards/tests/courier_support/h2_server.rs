@@ -38,7 +38,11 @@ struct Bytes2 {
 pub(crate) struct Pipe(Rc<RefCell<Bytes2>>);
 
 impl Read for Pipe {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let incoming = &mut self.0.borrow_mut().incoming;
         if incoming.is_empty() {
             return Poll::Pending;
@@ -121,7 +125,8 @@ async fn handle(
         book.running_max = book.running_max.max(running);
     }
     if path == "/body" {
-        let body = http_body_util::BodyExt::collect(request.into_body()).await.expect("a body").to_bytes().to_vec();
+        let body =
+            http_body_util::BodyExt::collect(request.into_body()).await.expect("a body").to_bytes().to_vec();
         book.borrow_mut().body = body;
     }
     let answer = match path.as_str() {
@@ -198,7 +203,12 @@ impl Server {
 }
 
 /// A server for every connection there is, until all is quiet.
-pub(crate) fn talk_all(world: &mut World, servers: &mut BTreeMap<ConnId, Server>, book: &Rc<RefCell<Book>>, streams_max: u32) {
+pub(crate) fn talk_all(
+    world: &mut World,
+    servers: &mut BTreeMap<ConnId, Server>,
+    book: &Rc<RefCell<Book>>,
+    streams_max: u32,
+) {
     for _ in 0..10_000 {
         for id in world.peers.keys() {
             servers.entry(*id).or_insert_with(|| Server::new(*id, book, streams_max));
