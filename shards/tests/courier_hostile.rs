@@ -25,7 +25,6 @@ struct Row {
     name: &'static str,
     play: fn(&mut World, ConnId),
     want: Outcome,
-    /// The bytes that the target could send before it was cut off, at most.
     url: &'static str,
 }
 
@@ -43,7 +42,11 @@ fn flood(world: &mut World, id: ConnId, piece: &[u8], bytes_max: usize) {
     }
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> impl Iterator<Item = Row> {
+    slow_rows().into_iter().chain(endless_rows()).chain(framing_rows()).chain(broken_rows()).chain(tls_rows())
+}
+
+fn slow_rows() -> Vec<Row> {
     vec![
         row("1 byte a second in the head", Outcome::timeout(), |world, id| {
             for byte in b"HTTP/1.1 200 OK\r\nServer: slow, very slow" {
@@ -59,6 +62,11 @@ fn rows() -> Vec<Row> {
             }
         }),
         row("never answers", Outcome::timeout(), |world, _| world.pass(SECOND * 21)),
+    ]
+}
+
+fn endless_rows() -> Vec<Row> {
+    vec![
         row("endless headers", Outcome::network(), |world, id| {
             world.feed(id, b"HTTP/1.1 200 OK\r\n");
             flood(world, id, b"X-Filler: 0123456789abcdef\r\n", 17 << 10);
@@ -99,6 +107,11 @@ fn rows() -> Vec<Row> {
         row("a 1xx flood", Outcome::network(), |world, id| {
             flood(world, id, b"HTTP/1.1 100 Continue\r\n\r\n", 1 << 10);
         }),
+    ]
+}
+
+fn framing_rows() -> Vec<Row> {
+    vec![
         row("an upgrade no one asked for", Outcome::network(), |world, id| {
             world.feed(id, b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n");
         }),
@@ -121,6 +134,11 @@ fn rows() -> Vec<Row> {
                 b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 12\r\n\r\n{\"ack\":true}",
             );
         }),
+    ]
+}
+
+fn broken_rows() -> Vec<Row> {
+    vec![
         row("closes without a word", Outcome::network(), World::eof),
         row("RST", Outcome::network(), World::reset),
         row("FIN in the head", Outcome::network(), |world, id| {
@@ -153,6 +171,11 @@ fn rows() -> Vec<Row> {
             world.feed(id, head.as_bytes());
             world.feed(id, body.as_bytes());
         }),
+    ]
+}
+
+fn tls_rows() -> Vec<Row> {
+    vec![
         Row {
             name: "a stalled TLS handshake",
             play: |world, _| world.pass(SECOND * 6),

@@ -12,6 +12,11 @@ use shards::wire::{Command, ConnId, Event};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A nanosecond less than so many seconds.
+fn almost(seconds: u32) -> Duration {
+    (SECOND * seconds).saturating_sub(Duration::from_nanos(1))
+}
+
 fn addresses(list: &[&str]) -> Vec<SocketAddr> {
     list.iter().map(|text| text.parse().expect("an address")).collect()
 }
@@ -55,9 +60,9 @@ fn a_kept_connection_that_closes_unanswered_is_stale_and_a_fresh_one_is_not() {
                 world.feed(id, bytes);
             }
             if reset {
-                world.reset(id)
+                world.reset(id);
             } else {
-                world.eof(id)
+                world.eof(id);
             }
             assert_eq!(world.outcome(), Some(want), "{answers} answers, {bytes:?}, reset={reset}");
             assert_eq!(world.closed, [id]);
@@ -143,13 +148,13 @@ fn short_and_long_timeouts_are_kept_to_the_moment() {
         }
         assert_eq!(world.opened.len(), 1, "request {request} s, idle {idle} s");
         world.start(URL);
-        world.pass(SECOND * request - Duration::from_nanos(1));
+        world.pass(almost(request));
         assert_eq!(world.done.len(), 50, "request {request} s, idle {idle} s");
         world.pass(Duration::from_nanos(1));
         assert_eq!(world.outcome(), Some(Outcome::timeout()), "request {request} s, idle {idle} s");
         world.start(URL);
         world.feed(world.last(), ACK);
-        world.pass(SECOND * idle - Duration::from_nanos(1));
+        world.pass(almost(idle));
         assert_eq!(world.courier.connections(), 1, "request {request} s, idle {idle} s");
         world.pass(Duration::from_nanos(1));
         assert_eq!(world.courier.connections(), 0, "request {request} s, idle {idle} s");
@@ -320,15 +325,15 @@ fn every_call_ends_once_whatever_happens() {
             let id = (!open.is_empty()).then(|| open[dice.below(open.len())]);
             match (dice.below(8), id) {
                 (0..=2, _) | (_, None) => {
-                    _ = world.start(["http://127.0.0.1/", "http://[::1]/"][dice.below(2)])
+                    _ = world.start(["http://127.0.0.1/", "http://[::1]/"][dice.below(2)]);
                 }
                 (3, Some(id)) => world.feed(id, ACK),
                 (4, Some(id)) => world.feed(id, &ACK[..dice.below(ACK.len())]),
                 (5, Some(id)) => {
                     if dice.one_in(2) {
-                        world.eof(id)
+                        world.eof(id);
                     } else {
-                        world.reset(id)
+                        world.reset(id);
                     }
                 }
                 (6, Some(id)) => {
