@@ -42,6 +42,18 @@ impl Scene {
         talk_all(&mut self.world, &mut self.servers, &self.book, self.streams_max);
     }
 
+    /// One exchange with each server.
+    fn talk_some(&mut self) {
+        let ids: Vec<_> = self.world.peers.keys().copied().collect();
+        for id in ids {
+            let (book, streams_max) = (&self.book, self.streams_max);
+            self.servers
+                .entry(id)
+                .or_insert_with(|| Server::new(id, book, streams_max))
+                .talk(&mut self.world);
+        }
+    }
+
     fn call(&mut self, path: &str) -> Outcome {
         self.start(path);
         self.talk();
@@ -287,6 +299,43 @@ fn a_peer_that_never_says_a_word_is_unreachable_after_the_connect_timeout() {
     scene.world.assert_all_done("no settings");
     assert!(scene.world.done.iter().all(|done| done.outcome == Outcome::network()));
     assert_eq!(scene.world.courier.connections(), 0);
+}
+
+#[test]
+fn every_call_ends_once_whatever_happens() {
+    let paths = ["/ok", "/hold", "/never", "/reset", "/refuse", "/big", "/headers", "/nack"];
+    for seed in 1..=150_u64 {
+        let mut dice = courier_support::Dice(seed * 0x9e37_79b9);
+        let streams_max = [1, 3, 100][dice.below(3)];
+        let mut scene = Scene::new(streams_max);
+        for _ in 0..150 {
+            scene.world.connects = !dice.one_in(5);
+            scene.world.sends = !dice.one_in(3);
+            let open: Vec<_> = scene.world.peers.keys().copied().collect();
+            let id = (!open.is_empty()).then(|| open[dice.below(open.len())]);
+            match (dice.below(12), id) {
+                (0..=4, _) | (_, None) => scene.start(paths[dice.below(paths.len())]),
+                (5..=7, Some(_)) => scene.talk_some(),
+                (8, Some(id)) if dice.one_in(3) => scene.world.eof(id),
+                (8, Some(id)) if dice.one_in(3) => scene.world.reset(id),
+                (8, Some(id)) => {
+                    if let Some(server) = scene.servers.get_mut(&id) {
+                        server.shut_down();
+                    }
+                }
+                (9, Some(id)) => {
+                    scene.world.sent(id);
+                    scene.world.settle();
+                }
+                (10, _) => scene.book.borrow_mut().released = dice.one_in(2),
+                (_, Some(_)) => scene.world.pass(Duration::from_millis(dice.roll() % 9_000)),
+            }
+        }
+        (scene.world.connects, scene.world.sends) = (true, true);
+        scene.world.pass(SECOND * 200);
+        scene.world.assert_all_done(&format!("SEED={seed}"));
+        assert_eq!(scene.world.courier.connections(), 0, "SEED={seed}");
+    }
 }
 
 #[test]

@@ -268,6 +268,19 @@ fn an_origin_is_forgotten_only_without_calls() {
 }
 
 #[test]
+fn an_origin_is_not_forgotten_while_its_name_is_looked_up() {
+    let mut world = World::new(CourierTuning::default());
+    let url = "http://hook.example/";
+    let origin = world.origin(url);
+    world.start(url);
+    world.pass(SECOND * 30);
+    world.assert_all_done("lookup");
+    assert!(!world.forget(origin), "the answer would go to the id's next owner");
+    world.resolved(origin, Ok(addresses(&["192.0.2.1:80"])));
+    assert!(world.forget(origin));
+}
+
+#[test]
 fn loopback_answers_inside() {
     let mut world = World::new(CourierTuning { loopback: true, ..CourierTuning::default() });
     world.start(URL);

@@ -208,6 +208,23 @@ fn a_body_that_ends_with_the_connection_needs_a_farewell() {
 }
 
 #[test]
+fn a_peer_that_answers_and_says_farewell_gets_no_further_call() {
+    let authority = Authority::new();
+    let config = authority.server(&["hook.example"], false, &["http/1.1"]);
+    let tuning = CourierTuning { connections_max: 1, http: HttpVersion::Http1, ..CourierTuning::default() };
+    let mut world = World::with_tls(tuning, Some(authority.client()));
+    let id = open(&mut world, URL);
+    world.start(URL);
+    let mut server = Server::new(&config);
+    server.talk(&mut world, id, 1 << 16);
+    server.session.writer().write_all(ACK).expect("memory");
+    server.session.send_close_notify();
+    server.talk(&mut world, id, 1 << 16);
+    assert_eq!(world.done.len(), 1, "the second call was not spent on a closing connection");
+    assert_eq!(world.opened.len(), 2);
+}
+
+#[test]
 fn the_first_connection_tells_how_many_are_needed() {
     let authority = Authority::new();
     let config = authority.server(&["hook.example"], false, &["http/1.1"]);

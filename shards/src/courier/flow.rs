@@ -130,7 +130,9 @@ impl Courier {
     fn on_answer(&mut self, now: Moment, id: ConnId, judged: super::Judged, keep: bool, out: &mut Out) {
         let idle_timeout = self.tuning.idle_timeout;
         let Some(conn) = self.conns.get(id) else { return };
-        if !keep {
+        // A peer that has said farewell takes no further request.
+        let leaving = conn.tls.as_ref().is_some_and(|session| session.is_closed());
+        if !keep || leaving {
             return self.fail_call(now, id, judged, out);
         }
         let (origin, call, sending) = (conn.origin, conn.call.take(), conn.sending);
