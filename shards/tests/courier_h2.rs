@@ -302,6 +302,24 @@ fn a_peer_that_never_says_a_word_is_unreachable_after_the_connect_timeout() {
 }
 
 #[test]
+fn a_peer_that_floods_and_never_reads_is_cut_off() {
+    let mut scene = Scene::new(100);
+    scene.start("/ok");
+    let id = scene.world.last();
+    scene.world.feed(id, &frame(4, 0, 0, &[]));
+    scene.world.sends = false;
+    let pings = frame(6, 0, 0, &[7; 8]).repeat(1_000);
+    let mut fed = 0;
+    while scene.world.peers.contains_key(&id) {
+        scene.world.feed(id, &pings);
+        fed += pings.len();
+        assert!(fed < 4 << 20, "still listening after {fed} bytes");
+    }
+    assert_eq!(scene.world.outcome(), Some(Outcome::network()));
+    scene.world.assert_all_done("flood");
+}
+
+#[test]
 fn every_call_ends_once_whatever_happens() {
     let paths = ["/ok", "/hold", "/never", "/reset", "/refuse", "/big", "/headers", "/nack"];
     for seed in 1..=150_u64 {

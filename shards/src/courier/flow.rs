@@ -60,6 +60,9 @@ impl Courier {
             let bytes = mem::take(&mut conn.outbox);
             return self.send_raw(id, bytes, out);
         }
+        if conn.phase == Phase::Multiplexed {
+            return self.drive(now, id, out);
+        }
         if conn.phase == Phase::Draining {
             let origin = conn.origin;
             self.make_ready(now, id);

@@ -179,7 +179,12 @@ impl Http2 {
         self.streams.iter().map(Stream::started).min()
     }
 
-    /// Appends what has to go to the wire.
+    /// The peer sends more than it may.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.pipe.is_flooded()
+    }
+
+    /// Appends what has to go to the wire. [`Http2::drive`] must follow before the next time.
     pub(super) fn take_output(&mut self, out: &mut Vec<u8>) {
         self.pipe.take_output(out);
     }

@@ -22,7 +22,7 @@ impl Courier {
     pub(super) fn open_streams(&mut self, now: Moment, id: ConnId, out: &mut Out) {
         let (limits, streams_max) = (self.limits, self.tuning.streams_max.max(1));
         let (Some(http2), Some(conn)) = (Http2::new(now, limits, streams_max), self.conns.get(id)) else {
-            return self.close(id, out);
+            return self.on_unreachable(now, id, out);
         };
         conn.http2 = Some(Box::new(http2));
         // The connect timeout covers the peer's first word.
@@ -117,7 +117,7 @@ impl Courier {
     }
 
     /// Lets hyper work; then calls may have been moved, or room may have come.
-    fn drive(&mut self, now: Moment, id: ConnId, out: &mut Out) {
+    pub(super) fn drive(&mut self, now: Moment, id: ConnId, out: &mut Out) {
         let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         self.drive_once(now, id, out);
         self.pump(now, origin, out);
@@ -130,13 +130,20 @@ impl Courier {
         let (origin, Some(http2)) = (conn.origin, conn.http2.as_mut()) else { return };
         let mut ended = mem::take(&mut self.ended);
         http2.drive(&mut ended);
-        http2.take_output(&mut bytes);
+        let flooded = http2.is_flooded();
+        // While a send is open hyper's output stays in the pipe, where it is bounded.
+        if !conn.sending {
+            http2.take_output(&mut bytes);
+        }
         self.send(id, bytes, out);
         let any_ended = !ended.is_empty();
         for ended in ended.drain(..) {
             self.on_stream_end(now, origin, ended, out);
         }
         self.ended = ended;
+        if flooded {
+            return self.on_streams_broken(now, id, out);
+        }
         self.settle_streams(now, id, any_ended, out);
     }
 
