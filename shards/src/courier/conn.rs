@@ -50,6 +50,8 @@ pub(super) struct Conn {
     pub(super) deadline: Moment,
     /// Its timer entry.
     pub(super) armed: Moment,
+    /// HTTP/2: open, but the peer has yet to say how many calls it takes, by this moment.
+    pub(super) warm_by: Option<Moment>,
     /// It has carried an answer, so that the peer may close it any time.
     pub(super) reused: bool,
     /// A send is open.
@@ -74,6 +76,7 @@ impl Conn {
             phase: Phase::Connecting,
             deadline: Moment::NEVER,
             armed: Moment::NEVER,
+            warm_by: None,
             reused: false,
             sending: false,
             outbox: Vec::new(),
@@ -90,6 +93,11 @@ impl Conn {
     /// Still being opened.
     pub(super) const fn is_connecting(&self) -> bool {
         matches!(self.phase, Phase::Connecting | Phase::Handshaking)
+    }
+
+    /// Calls that wait may expect room on it soon.
+    pub(super) const fn is_promising(&self) -> bool {
+        self.is_connecting() || self.warm_by.is_some()
     }
 
     /// Open and without a call.

@@ -41,11 +41,11 @@ impl Courier {
 
     /// Open and, where there is TLS, verified.
     fn on_open(&mut self, now: Moment, id: ConnId, http2: bool, out: &mut Out) {
-        self.end_connecting(id);
-        let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         if http2 {
             return self.open_streams(now, id, out);
         }
+        self.end_connecting(id);
+        let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         if let Some(known) = self.origin(origin) {
             known.calls_each = 1;
         }
@@ -59,6 +59,9 @@ impl Courier {
         if !conn.outbox.is_empty() {
             let bytes = mem::take(&mut conn.outbox);
             return self.send_raw(id, bytes, out);
+        }
+        if conn.phase == Phase::Multiplexed {
+            return self.drive(now, id, out);
         }
         if conn.phase == Phase::Draining {
             let origin = conn.origin;
@@ -130,7 +133,9 @@ impl Courier {
     fn on_answer(&mut self, now: Moment, id: ConnId, judged: super::Judged, keep: bool, out: &mut Out) {
         let idle_timeout = self.tuning.idle_timeout;
         let Some(conn) = self.conns.get(id) else { return };
-        if !keep {
+        // A peer that has said farewell takes no further request.
+        let leaving = conn.tls.as_ref().is_some_and(|session| session.is_closed());
+        if !keep || leaving {
             return self.fail_call(now, id, judged, out);
         }
         let (origin, call, sending) = (conn.origin, conn.call.take(), conn.sending);

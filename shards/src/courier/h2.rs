@@ -63,7 +63,7 @@ impl Http2 {
         builder
             .initial_max_send_streams(STREAMS_BEFORE_SETTINGS)
             .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
-            // One body and a half of what we keep: larger windows would only buffer what is thrown away.
+            // As much as we keep of a body: a larger window would only bring what is thrown away.
             .initial_stream_window_size(u32::try_from(limits.body_bytes).unwrap_or(u32::MAX).max(65_535))
             .initial_connection_window_size(1 << 20);
         let handshake = pin!(builder.handshake(pipe.clone()));
@@ -179,7 +179,12 @@ impl Http2 {
         self.streams.iter().map(Stream::started).min()
     }
 
-    /// Appends what has to go to the wire.
+    /// The peer sends more than it may.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.pipe.is_flooded()
+    }
+
+    /// Appends what has to go to the wire. [`Http2::drive`] must follow before the next time.
     pub(super) fn take_output(&mut self, out: &mut Vec<u8>) {
         self.pipe.take_output(out);
     }

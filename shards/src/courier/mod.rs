@@ -179,8 +179,20 @@ impl Courier {
         }
     }
 
-    /// Takes the answer to a lookup.
+    /// Takes the answer to a lookup. Every lookup has to be answered once, however late.
     pub fn on_resolved(
+        &mut self,
+        now: Moment,
+        origin: OriginId,
+        addresses: Result<Vec<SocketAddr>, ()>,
+        out: &mut Out,
+    ) {
+        let Some(known) = self.origin(origin) else { return };
+        known.lookups_open = known.lookups_open.saturating_sub(1);
+        self.take_addresses(now, origin, addresses, out);
+    }
+
+    fn take_addresses(
         &mut self,
         now: Moment,
         origin: OriginId,
@@ -241,11 +253,12 @@ impl Courier {
     }
 
     /// Forgets an origin that has no call, closing its connections, so that its id can be reused.
-    /// False, and nothing happens, if it has one.
+    /// False, and nothing happens, if it has one, or if a lookup of its name is still to be answered:
+    /// the answer would go to the id's next owner.
     pub fn forget(&mut self, origin: OriginId, out: &mut Out) -> bool {
         match self.origin(origin) {
             None => return true,
-            Some(known) if known.calls > 0 => return false,
+            Some(known) if known.calls > 0 || known.lookups_open > 0 => return false,
             Some(_) => {}
         }
         let ids: Vec<_> = self.conns.of(origin).map(|conn| conn.id).collect();

@@ -22,14 +22,16 @@ impl Courier {
     pub(super) fn open_streams(&mut self, now: Moment, id: ConnId, out: &mut Out) {
         let (limits, streams_max) = (self.limits, self.tuning.streams_max.max(1));
         let (Some(http2), Some(conn)) = (Http2::new(now, limits, streams_max), self.conns.get(id)) else {
-            return self.close(id, out);
+            return self.on_unreachable(now, id, out);
         };
         conn.http2 = Some(Box::new(http2));
-        let origin = conn.origin;
+        // The connect timeout covers the peer's first word.
+        conn.warm_by = Some(conn.deadline);
+        let (origin, deadline) = (conn.origin, conn.deadline);
         if let Some(known) = self.origin(origin).filter(|known| known.calls_each <= 1) {
             known.calls_each = streams_max;
         }
-        self.set_phase(id, Phase::Multiplexed, now + self.tuning.idle_timeout);
+        self.set_phase(id, Phase::Multiplexed, deadline);
         self.drive(now, id, out);
     }
 
@@ -39,7 +41,8 @@ impl Courier {
         let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         let https = self.origin(origin).is_some_and(|known| known.https);
         let Some(conn) = self.conns.get(id) else { return };
-        let deadline = if conn.is_idle() { deadline } else { deadline.min(conn.deadline) };
+        let replaces = conn.is_idle() && conn.warm_by.is_none();
+        let deadline = if replaces { deadline } else { deadline.min(conn.deadline) };
         let mut room = false;
         if let Some(http2) = conn.http2.as_mut() {
             http2.start(waiting, https);
@@ -55,6 +58,10 @@ impl Courier {
     }
 
     pub(super) fn on_stream_bytes(&mut self, now: Moment, id: ConnId, bytes: &[u8], out: &mut Out) {
+        if self.conns.get(id).is_some_and(|conn| conn.warm_by.is_some()) {
+            self.end_connecting(id);
+            self.renew_deadline(now, id);
+        }
         if let Some(http2) = self.conns.get(id).and_then(|conn| conn.http2.as_mut()) {
             http2.receive(now, bytes);
         }
@@ -65,14 +72,20 @@ impl Courier {
     pub(super) fn on_streams_due(&mut self, now: Moment, id: ConnId, out: &mut Out) {
         let mut ended = mem::take(&mut self.ended);
         let timeout = self.tuning.request_timeout;
-        if let Some(http2) = self.conns.get(id).and_then(|conn| conn.http2.as_mut()) {
-            if http2.is_empty() {
-                self.ended = ended;
-                return self.close(id, out);
+        let mut warm = true;
+        if let Some(conn) = self.conns.get(id) {
+            warm = conn.warm_by.is_none();
+            if let Some(http2) = conn.http2.as_mut() {
+                http2.expire(now - timeout, &mut ended);
             }
-            http2.expire(now - timeout, &mut ended);
         }
         self.ended = ended;
+        if !warm {
+            return self.on_streams_broken(now, id, out);
+        }
+        if self.ended.is_empty() && self.conns.get(id).is_some_and(|conn| conn.is_idle()) {
+            return self.close(id, out);
+        }
         self.renew_deadline(now, id);
         self.drive(now, id, out);
     }
@@ -93,11 +106,18 @@ impl Courier {
             // What hyper has not told of by now it never will.
             http2.fail(&mut self.ended);
         }
+        if let Some(conn) = self.conns.get(id).filter(|conn| conn.warm_by.is_some()) {
+            let origin = conn.origin;
+            for ended in mem::take(&mut self.ended) {
+                self.on_stream_end(now, origin, ended, out);
+            }
+            return self.on_unreachable(now, id, out);
+        }
         self.drive(now, id, out);
     }
 
     /// Lets hyper work; then calls may have been moved, or room may have come.
-    fn drive(&mut self, now: Moment, id: ConnId, out: &mut Out) {
+    pub(super) fn drive(&mut self, now: Moment, id: ConnId, out: &mut Out) {
         let Some(origin) = self.conns.get(id).map(|conn| conn.origin) else { return };
         self.drive_once(now, id, out);
         self.pump(now, origin, out);
@@ -110,13 +130,20 @@ impl Courier {
         let (origin, Some(http2)) = (conn.origin, conn.http2.as_mut()) else { return };
         let mut ended = mem::take(&mut self.ended);
         http2.drive(&mut ended);
-        http2.take_output(&mut bytes);
+        let flooded = http2.is_flooded();
+        // While a send is open hyper's output stays in the pipe, where it is bounded.
+        if !conn.sending {
+            http2.take_output(&mut bytes);
+        }
         self.send(id, bytes, out);
         let any_ended = !ended.is_empty();
         for ended in ended.drain(..) {
             self.on_stream_end(now, origin, ended, out);
         }
         self.ended = ended;
+        if flooded {
+            return self.on_streams_broken(now, id, out);
+        }
         self.settle_streams(now, id, any_ended, out);
     }
 

@@ -52,6 +52,7 @@ pub(super) struct Origin {
     pub(super) waiting: VecDeque<Waiting>,
     /// Head of the list of connections that can take a call.
     pub(super) ready: u32,
+    /// Connections that calls may wait for: see `Conn::is_promising`.
     pub(super) connecting: u32,
     pub(super) connections: u32,
     /// Calls that wait or run.
@@ -61,6 +62,8 @@ pub(super) struct Origin {
     /// Its timer entry.
     pub(super) armed: Moment,
     pub(super) lookup_since: Option<Moment>,
+    /// Lookups that were asked for and not answered, in time or not.
+    pub(super) lookups_open: u32,
     addresses: Vec<SocketAddr>,
     turn: usize,
     resolved_at: Moment,
@@ -86,6 +89,7 @@ impl Origin {
             calls_each,
             armed: Moment::NEVER,
             lookup_since: None,
+            lookups_open: 0,
             addresses: literal.into_iter().filter(|at| guard::admits(&[*at], private_allowed)).collect(),
             turn: 0,
             resolved_at: Moment::ZERO,

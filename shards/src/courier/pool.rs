@@ -59,6 +59,7 @@ impl Courier {
                 Place::Asked => break,
                 Place::Ask => {
                     known.lookup_since = Some(now);
+                    known.lookups_open += 1;
                     out.lookups.push((origin, known.host.to_string(), known.port));
                 }
                 Place::Nowhere => return self.fail_waiting(origin, out),
@@ -118,9 +119,10 @@ impl Courier {
         }
     }
 
-    /// The connection is no longer being opened: it is open, or it is about to be closed.
+    /// The connection takes calls from now on, or it is about to be closed: none waits for it.
     pub(super) fn end_connecting(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get(id).filter(|conn| conn.is_connecting()) else { return };
+        let Some(conn) = self.conns.get(id).filter(|conn| conn.is_promising()) else { return };
+        conn.warm_by = None;
         let origin = conn.origin;
         if let Some(known) = self.origin(origin) {
             known.connecting -= 1;
@@ -201,7 +203,7 @@ impl Courier {
         known.armed = Moment::NEVER;
         if known.lookup_since.is_some_and(|since| since + connect_timeout <= now) {
             // As if the resolver had failed; a late answer is still of use.
-            return self.on_resolved(now, origin, Err(()), out);
+            return self.take_addresses(now, origin, Err(()), out);
         }
         while let Some(known) = self.origin(origin)
             && known.waiting.front().is_some_and(|waiting| waiting.started + request_timeout <= now)

@@ -120,7 +120,9 @@ impl Chunked {
 /// Collects trailers until their empty line, then checks that they are header lines.
 fn trailers(bytes: &[u8], at: usize, lines: &mut Vec<u8>, limits: Limits) -> Fed {
     for (offset, byte) in bytes.iter().enumerate() {
-        if lines.len() >= limits.head_bytes {
+        // Where trailers end must not depend on whether a reader takes a bare line feed for a line's end.
+        let bare = *byte == b'\n' && lines.last() != Some(&b'\r');
+        if bare || lines.len() >= limits.head_bytes {
             return Fed::Broken;
         }
         lines.push(*byte);

@@ -44,8 +44,8 @@ fn whole(status: u16, body: &str, keep: bool) -> Read {
     Read::Whole(status, None, body.as_bytes().to_vec(), keep)
 }
 
-fn corpus() -> Vec<(Vec<u8>, Read)> {
-    let text_rows = [
+fn framing_rows() -> Vec<(&'static str, Read)> {
+    vec![
         ("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"ack\":true}", whole(200, "{\"ack\":true}", true)),
         ("HTTP/1.1 200\r\ncontent-length:2\r\n\r\nhi", whole(200, "hi", true)),
         ("HTTP/1.1 200 OK\ncontent-length: 2\n\nhi", whole(200, "hi", true)),
@@ -95,6 +95,11 @@ fn corpus() -> Vec<(Vec<u8>, Read)> {
             Read::Broken,
         ),
         ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Read::Broken),
+    ]
+}
+
+fn head_rows() -> Vec<(&'static str, Read)> {
+    vec![
         (
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
             whole(200, "hi", true),
@@ -116,9 +121,12 @@ fn corpus() -> Vec<(Vec<u8>, Read)> {
         ("SSH-2.0-OpenSSH_9.6\r\n", Read::Broken),
         ("", Read::Broken),
         ("HTTP/1.1 200 OK\r\nContent-Le", Read::Broken),
-    ];
-    let mut rows: Vec<_> =
-        text_rows.into_iter().map(|(text, want)| (text.as_bytes().to_vec(), want)).collect();
+    ]
+}
+
+fn corpus() -> Vec<(Vec<u8>, Read)> {
+    let texts = framing_rows().into_iter().chain(head_rows());
+    let mut rows: Vec<_> = texts.map(|(text, want)| (text.as_bytes().to_vec(), want)).collect();
     let retry = Read::Whole(429, Some(b"7".to_vec()), Vec::new(), true);
     rows.push((b"HTTP/1.1 429 X\r\nretry-after:  7 \r\nContent-Length: 0\r\n\r\n".to_vec(), retry));
     rows.push((b"HTTP/1.1 100 C\r\n\r\n".repeat(9), Read::Broken));

@@ -149,10 +149,12 @@ fn request(bytes: &Bytes, https: bool) -> Option<Request<Full<Bytes>>> {
     let mut head = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(body_at) = head.parse(bytes).ok()? else { return None };
     let authority = head.headers.iter().find(|header| header.name == "host")?.value;
+    // The one character that a target may have and hyper's URIs may not.
+    let path = head.path?.replace('`', "%60");
     let uri = Uri::builder()
         .scheme(if https { "https" } else { "http" })
         .authority(authority)
-        .path_and_query(head.path?)
+        .path_and_query(path)
         .build()
         .ok()?;
     let mut request = Request::new(Full::new(bytes.slice(body_at..)));
@@ -169,4 +171,29 @@ fn request(bytes: &Bytes, https: bool) -> Option<Request<Full<Bytes>>> {
         request.headers_mut().insert(name, value);
     }
     Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_that_is_taken_fits_http_2() {
+        let odd: String = (0x21..=0x7e_u8).map(char::from).filter(|c| !"#\\\"<>".contains(*c)).collect();
+        for target in [format!("http://h/{odd}"), format!("http://h/?{odd}"), "http://a_b.c-d:81/".to_owned()]
+        {
+            let parsed = crate::model::Target::parse(&target).expect("a target");
+            let lines = crate::courier::request::constant_lines(&parsed);
+            let bytes =
+                [b"POST ", parsed.path.as_bytes(), &lines, b"text/plain\r\ncontent-length: 2\r\n\r\nhi"]
+                    .concat();
+            let made = request(&Bytes::from(bytes), true).unwrap_or_else(|| panic!("{target}"));
+            assert_eq!(made.uri().scheme_str(), Some("https"));
+            assert_eq!(made.headers().len(), 2, "accept and content-type: {:?}", made.headers());
+            assert_eq!(
+                made.uri().path_and_query().map(|path| path.as_str().replace("%60", "`")),
+                Some(parsed.path.to_owned())
+            );
+        }
+    }
 }

@@ -24,7 +24,6 @@ fn a_request_is_written_byte_for_byte() {
     });
     let bare = parcel(&Parts { id: "m-1", target: "https://h", ..Parts::default() });
     let v6 = parcel(&Parts { id: "m-1", target: "http://[::1]:8/x", body: b"{}", ..Parts::default() });
-    let trace = "traceparent: 00-b76cf34d9a4e5ee7";
     let rows = [
         (
             &full,
@@ -50,8 +49,7 @@ fn a_request_is_written_byte_for_byte() {
         let middle = text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
         let line = middle.unwrap_or_else(|| panic!("{text}")).trim_end();
         assert_eq!(line.len(), "traceparent: ".len() + 55, "{line}");
-        assert_eq!(&line[..13], &trace[..13], "{line}");
-        assert!(line.ends_with("-01"), "{line}");
+        assert!(line.starts_with("traceparent: 00-") && line.ends_with("-01"), "{line}");
     }
 }
 
