@@ -203,10 +203,15 @@ fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
     }
 }
 
-fn complete(snapshot: &mut ShardSnapshot, latency: &Histogram<u64>, connections: usize, busy_ns: u64, age: Duration) {
+fn complete(
+    snapshot: &mut ShardSnapshot,
+    latency: &Histogram<u64>,
+    connections: usize,
+    busy_ns: u64,
+    age: Duration,
+) {
     snapshot.call_us = Some(latency.clone());
     snapshot.connections = u32::try_from(connections).unwrap_or(u32::MAX);
     snapshot.busy_ns = busy_ns;
     snapshot.age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
 }
-

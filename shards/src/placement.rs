@@ -73,7 +73,8 @@ pub fn plan(available: &[usize], wishes: &Wishes) -> Result<Plan, PlacementError
     let ingress = wishes.ingress_core.map_or(Ok(first), |core| check(core, "--ingress-core"))?;
     let shared = available.len() <= 2;
     let cores: Vec<usize> = if wishes.shard_cores.is_empty() {
-        let mut others: Vec<usize> = available.iter().copied().filter(|&core| shared || core != ingress).collect();
+        let mut others: Vec<usize> =
+            available.iter().copied().filter(|&core| shared || core != ingress).collect();
         if shared && wishes.ingress_core.is_some() {
             // The ingress was put on a core of the operator's choice: start with the other one.
             others.sort_by_key(|&core| core == ingress);
@@ -124,10 +125,16 @@ mod tests {
 
     #[test]
     fn impossible_wishes_are_refused_by_flag() {
-        let wishes = |shards, shard_cores: &[usize]| Wishes { shards, shard_cores: shard_cores.to_vec(), ingress_core: None };
+        let wishes = |shards, shard_cores: &[usize]| Wishes {
+            shards,
+            shard_cores: shard_cores.to_vec(),
+            ingress_core: None,
+        };
         assert_eq!(plan(&[0], &wishes(Some(0), &[])), Err(PlacementError::None));
         assert_eq!(plan(&[0], &wishes(Some(33), &[])), Err(PlacementError::TooMany(33)));
-        assert!(plan(&[0], &wishes(None, &[7])).is_err_and(|error| error.to_string().contains("--shard-cores")));
+        assert!(
+            plan(&[0], &wishes(None, &[7])).is_err_and(|error| error.to_string().contains("--shard-cores"))
+        );
         assert!(plan(&[0, 1], &wishes(Some(2), &[1])).is_err());
     }
 }

@@ -49,7 +49,9 @@ pub fn serve(mut lines: Vec<Line>, bell: &Arc<Bell>) {
             deliver(&mut lines[line].answers, answer);
         }
         for (at, line) in lines.iter_mut().enumerate() {
-            while under_way < LOOKUPS_MAX && let Some(lookup) = line.lookups.pop() {
+            while under_way < LOOKUPS_MAX
+                && let Some(lookup) = line.lookups.pop()
+            {
                 under_way += 1;
                 look_up(at, lookup, send.clone(), Arc::clone(bell));
             }

@@ -122,7 +122,10 @@ impl Rig {
         }
         let plan = plan(&available_cores(), &scenario.wishes).context("place the threads on cores")?;
         let tls = match cert_pem {
-            Some(pem) => Some(tls::config(tls::Roots { native: false, extra_pem: &pem }).context("trust the sink's certificate")?),
+            Some(pem) => Some(
+                tls::config(tls::Roots { native: false, extra_pem: &pem })
+                    .context("trust the sink's certificate")?,
+            ),
             None => None,
         };
         let http = match (scenario.http2, scenario.tls) {
@@ -144,7 +147,8 @@ impl Rig {
         let (commands, receiver) = flume::unbounded();
         let shard_count = u8::try_from(plan.shards.len()).context("count the shards")?;
         let desk = Desk::new(DeskTuning::default(), shard_count);
-        commands.send(Command::SetPool { code: "BENCH".into(), spec: PoolSpec::new(scenario.concurrency) })?;
+        commands
+            .send(Command::SetPool { code: "BENCH".into(), spec: PoolSpec::new(scenario.concurrency) })?;
         let ingress_bell = Arc::clone(&bell);
         let ingress = std::thread::Builder::new().name("ingress".into()).spawn(move || {
             pin_to(plan.ingress);
@@ -202,7 +206,8 @@ impl Rig {
             run.extras.insert("call_p99_us".into(), calls.value_at_quantile(0.99).into());
         }
         if scenario.error_rate > 0.0 {
-            let retried = |snapshot: &IngressSnapshot| snapshot.shards.iter().map(|s| s.counts.retried).sum::<u64>();
+            let retried =
+                |snapshot: &IngressSnapshot| snapshot.shards.iter().map(|s| s.counts.retried).sum::<u64>();
             run.extras.insert("retried_per_s".into(), ratio(retried(&after) - retried(&before), took).into());
         }
         Ok(run)

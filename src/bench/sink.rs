@@ -34,7 +34,8 @@ impl SinkProcess {
         if scenario.tls {
             command.arg("--tls").arg("--cert-out").arg(&cert);
         }
-        let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().context("start the sink")?;
+        let mut child =
+            command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().context("start the sink")?;
         let stdout = child.stdout.take().context("read from the sink")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).context("read from the sink")?;

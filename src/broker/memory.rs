@@ -2,8 +2,8 @@
 //! benchmarks and the demo. Nothing is stored: a message is its number, and so is its receipt.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -108,14 +108,7 @@ impl MemoryQueue {
     /// The feed's target or pool can't be in a message.
     pub fn new(feed: Feed, tally: Arc<Tally>) -> Result<Self, ParcelError> {
         let body = body_of(feed.body_bytes);
-        let queue = Self {
-            feed,
-            tally,
-            body,
-            next: Cell::new(0),
-            back: RefCell::default(),
-            paced: None,
-        };
+        let queue = Self { feed, tally, body, next: Cell::new(0), back: RefCell::default(), paced: None };
         queue.make(0)?;
         Ok(queue)
     }
@@ -127,7 +120,9 @@ impl MemoryQueue {
         let (tx, rx) = ring(PACED_SLOTS, Arc::clone(&bell));
         let tally = Arc::clone(&self.tally);
         let limit = self.feed.limit.unwrap_or(u64::MAX);
-        std::thread::Builder::new().name("publisher".into()).spawn(move || publish(tx, pace, limit, &tally))?;
+        std::thread::Builder::new()
+            .name("publisher".into())
+            .spawn(move || publish(tx, pace, limit, &tally))?;
         self.paced = Some(Paced {
             published: RefCell::new(rx),
             moments: RefCell::new(vec![Moment::ZERO; PACED_SLOTS * 4]),
@@ -211,14 +206,21 @@ impl Source for MemoryQueue {
         self.start_publisher()
     }
 
-    async fn receive(&self, id: SourceId, hasher: IdHasher, max: NonZeroUsize) -> Result<Vec<Arrival>, ReceiveError> {
+    async fn receive(
+        &self,
+        id: SourceId,
+        hasher: IdHasher,
+        max: NonZeroUsize,
+    ) -> Result<Vec<Arrival>, ReceiveError> {
         let mut batch = Vec::with_capacity(max.get());
         loop {
             self.take_back(max.get(), |number| batch.push(self.arrival(number, id, hasher)));
             if let Some(paced) = &self.paced {
                 let mut published = paced.published.borrow_mut();
                 let mut moments = paced.moments.borrow_mut();
-                while batch.len() < max.get() && let Some((number, at)) = published.pop() {
+                while batch.len() < max.get()
+                    && let Some((number, at)) = published.pop()
+                {
                     let slot = slot_of(number, moments.len());
                     moments[slot] = at;
                     batch.push(self.arrival(number, id, hasher));
@@ -251,7 +253,9 @@ impl Source for MemoryQueue {
                     if let (Some(latency), Some(paced)) = (&mut latency, &self.paced) {
                         let moments = paced.moments.borrow();
                         let since = moments[slot_of(receipt.key, moments.len())];
-                        latency.saturating_record(u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX));
+                        latency.saturating_record(
+                            u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX),
+                        );
                     }
                     answers.extend(ticket.map(|ticket| Answer::Closed { ticket, done: true }));
                 }
@@ -295,7 +299,8 @@ fn publish(mut tx: Tx<(u64, Moment)>, pace: u32, limit: u64, tally: &Tally) {
     let gap = Duration::from_secs(1) / pace.max(1);
     let mut number = 0;
     while number < limit && !tally.stop.load(Ordering::Relaxed) && !tx.is_closed() {
-        let due = start + Duration::from_nanos(u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX).saturating_mul(number));
+        let due = start
+            + Duration::from_nanos(u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX).saturating_mul(number));
         let now = Clock.now();
         if now < due {
             std::thread::sleep(due.since(now));

@@ -100,7 +100,11 @@ pub struct Args {
 /// A flag makes no sense, or the engine or the sink could not be started.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!((0.0..=1.0).contains(&args.skew), "--skew {}: give a share from 0 to 1", args.skew);
-    anyhow::ensure!((0.0..1.0).contains(&args.error_rate), "--error-rate {}: give a share from 0 to 1", args.error_rate);
+    anyhow::ensure!(
+        (0.0..1.0).contains(&args.error_rate),
+        "--error-rate {}: give a share from 0 to 1",
+        args.error_rate
+    );
     anyhow::ensure!(args.groups > 0, "--groups 0: at least one group is needed");
     anyhow::ensure!(args.seconds > 0, "--seconds 0: measure for at least one second");
     let variants = variants(args)?;
@@ -114,7 +118,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bar.finish_and_clear();
         runs.push(run);
     }
-    if args.json { println!("{}", report::json(&runs)) } else { print!("{}", report::table(&runs)) }
+    if args.json {
+        println!("{}", report::json(&runs))
+    } else {
+        print!("{}", report::table(&runs))
+    }
     let plot = args.svg.clone().or_else(|| (!args.sweep.is_empty()).then(|| PathBuf::from("sweep.svg")));
     if let Some(path) = plot {
         report::svg(&runs, &path).context("write the plot")?;
@@ -216,7 +224,10 @@ mod tests {
     fn a_sweep_runs_every_combination() {
         let variants = variants(&parse("bench --sweep shards=1,2 io=uring,epoll")).expect("a good sweep");
         let names: Vec<&str> = variants.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["shards=1 io=uring", "shards=1 io=epoll", "shards=2 io=uring", "shards=2 io=epoll"]);
+        assert_eq!(
+            names,
+            ["shards=1 io=uring", "shards=1 io=epoll", "shards=2 io=uring", "shards=2 io=epoll"]
+        );
         assert_eq!(variants[2].1.shards, Some(2));
     }
 

@@ -97,7 +97,12 @@ pub struct Ingress {
 impl Ingress {
     /// An ingress over these links.
     #[must_use]
-    pub fn new(desk: Desk, links: Vec<ShardLink>, bell: Arc<Bell>, commands: flume::Receiver<Command>) -> Self {
+    pub fn new(
+        desk: Desk,
+        links: Vec<ShardLink>,
+        bell: Arc<Bell>,
+        commands: flume::Receiver<Command>,
+    ) -> Self {
         let spill = links.iter().map(|_| VecDeque::new()).collect();
         Self {
             desk,
@@ -205,7 +210,9 @@ impl Ingress {
     fn on_answer(&mut self, answer: Answer, now: Moment) {
         match answer {
             Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now),
-            Answer::Extended { ticket, done, sent } => self.desk.on_extended(ticket, done, sent, &mut self.out),
+            Answer::Extended { ticket, done, sent } => {
+                self.desk.on_extended(ticket, done, sent, &mut self.out)
+            }
             Answer::NotSetAside { ticket } => self.desk.on_dead_letter_failed(ticket, 30, now, &mut self.out),
         }
     }

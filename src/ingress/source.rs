@@ -24,7 +24,12 @@ pub trait Source {
 
     /// Waits for up to `max` messages; empty when a long poll ran out. Never cancelled once begun:
     /// what a broker hands to an abandoned call stays hidden for a whole lease.
-    async fn receive(&self, id: SourceId, hasher: IdHasher, max: NonZeroUsize) -> Result<Vec<Arrival>, ReceiveError>;
+    async fn receive(
+        &self,
+        id: SourceId,
+        hasher: IdHasher,
+        max: NonZeroUsize,
+    ) -> Result<Vec<Arrival>, ReceiveError>;
 
     /// Says what became of messages, and answers for those that the desk wants confirmed. Repeating a
     /// receipt is harmless.

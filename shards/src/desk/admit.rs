@@ -6,7 +6,8 @@ use super::track::{Newcomer, Stage};
 use super::{Arrival, Desk, DeskEffects, RECENT_POOLS, Receipt, Tell, Warning};
 use crate::clock::Moment;
 use crate::model::{
-    BatchId, Dispatch, Envelope, Flags, IdHash, LaneKey, NackReason, Ordering, PoolId, PoolSpec, SourceId, ToShard,
+    BatchId, Dispatch, Envelope, Flags, IdHash, LaneKey, NackReason, Ordering, PoolId, PoolSpec, SourceId,
+    ToShard,
 };
 use std::time::Duration;
 
@@ -66,7 +67,9 @@ impl Desk {
         }
         self.mark_last(first_run, out);
         for share in shares {
-            if share.turned_away > 0 && let Some(pool) = self.pools.get(share.pool) {
+            if share.turned_away > 0
+                && let Some(pool) = self.pools.get(share.pool)
+            {
                 let code = String::from_utf8_lossy(&pool.code).into_owned();
                 out.warnings.push(Warning::QueueFull { code, count: share.turned_away });
             }
@@ -84,7 +87,13 @@ impl Desk {
     }
 
     /// Physical redeliveries, delivered ids and twins end here; others go on.
-    fn dedupe(&mut self, source: SourceId, arrival: Arrival, now: Moment, out: &mut DeskEffects) -> Option<Candidate> {
+    fn dedupe(
+        &mut self,
+        source: SourceId,
+        arrival: Arrival,
+        now: Moment,
+        out: &mut DeskEffects,
+    ) -> Option<Candidate> {
         let receipt = arrival.receipt;
         if let Some(slot) = self.tracker.by_broker_id(arrival.broker_id) {
             self.adopt(slot, receipt, arrival.deliveries, now, out);
@@ -166,7 +175,8 @@ impl Desk {
 
     fn pool_for(&mut self, code: &[u8], now: Moment, out: &mut DeskEffects) -> Option<PoolId> {
         if let Some(id) = self.pools.find(code) {
-            let leaving = self.pools.get(id).is_some_and(|pool| pool.draining > 0 && pool.successor.is_none());
+            let leaving =
+                self.pools.get(id).is_some_and(|pool| pool.draining > 0 && pool.successor.is_none());
             if !leaving {
                 return Some(id);
             }
@@ -230,7 +240,9 @@ impl Desk {
         share.admitted = share.admitted.saturating_sub(1);
         let seq = self.owed.seq(lane, arrival.broker_id);
         let envelope = self.take_in(source, arrival, app_id, lane, now);
-        if let Some(seq) = seq && let Some(slot) = self.tracker.slot(envelope.ticket) {
+        if let Some(seq) = seq
+            && let Some(slot) = self.tracker.slot(envelope.ticket)
+        {
             self.tracker.at_mut(slot).seq = seq;
         }
         out.runs.push((self.shard_of(lane), ToShard::Run(envelope)));
@@ -246,9 +258,10 @@ impl Desk {
             return false;
         }
         let Some(group) = self.groups.get(&lane) else { return true };
-        let max = self.tuning.group_buffer_max.unwrap_or_else(|| {
-            self.pools.get(lane.pool).map_or(1, |pool| (pool.spec.capacity() / 2).max(1))
-        });
+        let max = self
+            .tuning
+            .group_buffer_max
+            .unwrap_or_else(|| self.pools.get(lane.pool).map_or(1, |pool| (pool.spec.capacity() / 2).max(1)));
         group.held < max
     }
 
@@ -291,7 +304,14 @@ impl Desk {
     }
 
     /// Holds a new message and makes its envelope.
-    fn take_in(&mut self, source: SourceId, arrival: Arrival, app_id: IdHash, lane: LaneKey, now: Moment) -> Envelope {
+    fn take_in(
+        &mut self,
+        source: SourceId,
+        arrival: Arrival,
+        app_id: IdHash,
+        lane: LaneKey,
+        now: Moment,
+    ) -> Envelope {
         let bytes = arrival.parcel.bytes();
         let spec = self.sources[usize::from(source.0)].spec;
         let near = self.is_near_limit(source, arrival.deliveries);

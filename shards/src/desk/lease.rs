@@ -50,7 +50,8 @@ impl Desk {
             if entry.extend_at > now {
                 return;
             }
-            let (receipt, until, lane, first_at) = (entry.receipt, entry.lease_until, entry.lane, entry.first_at);
+            let (receipt, until, lane, first_at) =
+                (entry.receipt, entry.lease_until, entry.lane, entry.first_at);
             let out_there = entry.stage == Stage::Out;
             let ticket = self.tracker.ticket(slot);
             let lease = self.lease_of(source);
@@ -60,7 +61,10 @@ impl Desk {
             }
             let too_long = now.since(first_at) >= self.tuning.hold_max;
             if out_there && (too_long || entry_failed(self.tracker.at(slot).extensions_failed)) {
-                out.runs.push((self.shard_of(lane), ToShard::Control(Box::new(Control::GiveBack { lane, ticket }))));
+                out.runs.push((
+                    self.shard_of(lane),
+                    ToShard::Control(Box::new(Control::GiveBack { lane, ticket })),
+                ));
             }
             out.tells.push((source, receipt, Tell::Extend { ticket }));
         }
@@ -98,7 +102,15 @@ impl Desk {
     }
 
     /// Remembers that a message went back, so that later ones of its group wait for it.
-    pub(super) fn owe(&mut self, source: SourceId, lane: LaneKey, id: IdHash, seq: u64, delay_s: u32, now: Moment) {
+    pub(super) fn owe(
+        &mut self,
+        source: SourceId,
+        lane: LaneKey,
+        id: IdHash,
+        seq: u64,
+        delay_s: u32,
+        now: Moment,
+    ) {
         let due = now + Duration::from_secs(u64::from(delay_s));
         let lease = self.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED);
         self.owed.owe(lane, id, seq, due, due + lease * 2);

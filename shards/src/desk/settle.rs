@@ -85,7 +85,13 @@ impl Desk {
     }
 
     /// The dead-letter store could not take a message: back to its source, not dropped.
-    pub fn on_dead_letter_failed(&mut self, ticket: Ticket, delay_s: u32, now: Moment, out: &mut DeskEffects) {
+    pub fn on_dead_letter_failed(
+        &mut self,
+        ticket: Ticket,
+        delay_s: u32,
+        now: Moment,
+        out: &mut DeskEffects,
+    ) {
         let Some(slot) = self.tracker.slot(ticket) else { return };
         let entry = self.tracker.at(slot);
         let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);

@@ -90,7 +90,9 @@ impl Parcel {
         if parts.body.len() > Self::BODY_BYTES_MAX {
             return Err(ParcelError::TooLong { field: "body", max: Self::BODY_BYTES_MAX });
         }
-        for (field, text) in [("id", parts.id), ("contentType", parts.content_type), ("authToken", parts.token)] {
+        for (field, text) in
+            [("id", parts.id), ("contentType", parts.content_type), ("authToken", parts.token)]
+        {
             if !text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
                 return Err(ParcelError::Character { field });
             }

@@ -62,7 +62,10 @@ impl<'a> Target<'a> {
         if url.len() > Self::BYTES_MAX {
             return Err(TargetError::TooLong);
         }
-        if url.bytes().any(|byte| !(0x21..=0x7e).contains(&byte) || matches!(byte, b'#' | b'\\' | b'"' | b'<' | b'>')) {
+        if url
+            .bytes()
+            .any(|byte| !(0x21..=0x7e).contains(&byte) || matches!(byte, b'#' | b'\\' | b'"' | b'<' | b'>'))
+        {
             return Err(TargetError::Character);
         }
         let (scheme, start) = if url.starts_with("http://") {

@@ -133,7 +133,9 @@ mod tests {
 
     fn run(breaker: &mut Breaker, outcomes: &[Outcome]) -> Change {
         let tuning = ShardTuning::default();
-        outcomes.iter().fold(Change::None, |_, &outcome| breaker.on_result(Moment::ZERO, outcome, false, &tuning))
+        outcomes
+            .iter()
+            .fold(Change::None, |_, &outcome| breaker.on_result(Moment::ZERO, outcome, false, &tuning))
     }
 
     const OK: Outcome = Outcome::success(200);

@@ -6,7 +6,7 @@ use super::retry::{Next, judge};
 use super::{Effects, Shard};
 use crate::clock::Moment;
 use crate::model::{
-    DeadReason, Dispatch, Envelope, Flags, FromShard, NackReason, Notice, OriginId, Ordering, Outcome,
+    DeadReason, Dispatch, Envelope, Flags, FromShard, NackReason, Notice, Ordering, OriginId, Outcome,
     Verdict,
 };
 use std::time::Duration;
@@ -51,7 +51,14 @@ impl Shard {
         }
     }
 
-    fn tell_breaker(&mut self, origin: OriginId, outcome: Outcome, probe: bool, now: Moment, out: &mut Effects) {
+    fn tell_breaker(
+        &mut self,
+        origin: OriginId,
+        outcome: Outcome,
+        probe: bool,
+        now: Moment,
+        out: &mut Effects,
+    ) {
         let change = self.origins.breaker_mut(origin).on_result(now, outcome, probe, &self.tuning);
         let (count, tripped) = match change {
             Change::None => return,
@@ -103,14 +110,16 @@ impl Shard {
         let span = self.lanes.get(lane).span;
         let tried = outcome.fault != crate::model::Fault::CircuitOpen;
         if tried {
-            self.lanes.for_first(lane, span, |envelope| envelope.attempts = envelope.attempts.saturating_add(1));
+            self.lanes
+                .for_first(lane, span, |envelope| envelope.attempts = envelope.attempts.saturating_add(1));
         }
         if self.set_aside_exhausted(lane, outcome, out) {
             return self.go_on(lane);
         }
         let draining = self.is_draining(lane);
         let head = self.lanes.head(lane);
-        let verdict = Verdict::Nack { delay_s: if draining { 0 } else { delay_s }, reason: NackReason::Failed };
+        let verdict =
+            Verdict::Nack { delay_s: if draining { 0 } else { delay_s }, reason: NackReason::Failed };
         match (head.ordering, head.dispatch) {
             (Ordering::Strict, Dispatch::BlockOnError) if !draining => {
                 self.lanes.get_mut(lane).calls = 0;
@@ -214,4 +223,3 @@ impl Shard {
         String::from_utf8_lossy(&self.origins.get(origin).bytes).into_owned()
     }
 }
-

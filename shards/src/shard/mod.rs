@@ -222,7 +222,8 @@ impl Shard {
     }
 
     fn report_if_above(&self, pool: PoolId, out: &mut Effects) {
-        let above = self.pools[usize::from(pool.0)].as_ref().is_some_and(|p| p.shared.permits.is_above_limit());
+        let above =
+            self.pools[usize::from(pool.0)].as_ref().is_some_and(|p| p.shared.permits.is_above_limit());
         if above && self.id == ShardId(0) {
             out.reports.push(FromShard::Noticed(Box::new(Notice::StillAbove { pool })));
         }

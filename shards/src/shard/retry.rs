@@ -73,7 +73,12 @@ mod tests {
         let rows = [
             // outcome                                              calls  next                         why
             (Outcome::success(200), 1, Next::Deliver, "2xx"),
-            (failed(ErrorProcess, Fault::NotYet, 200, 7), 1, Next::Fail { delay_s: 7 }, "ack:false with delay"),
+            (
+                failed(ErrorProcess, Fault::NotYet, 200, 7),
+                1,
+                Next::Fail { delay_s: 7 },
+                "ack:false with delay",
+            ),
             (failed(ErrorProcess, Fault::NotYet, 200, 0), 1, Next::Fail { delay_s: 30 }, "ack:false without"),
             (failed(ErrorConfig, Fault::Http, 404, 0), 1, Next::Refuse, "4xx is final"),
             (failed(ErrorConfig, Fault::Http, 501, 0), 1, Next::Refuse, "501 is final"),
@@ -81,7 +86,12 @@ mod tests {
             (failed(ErrorProcess, Fault::Http, 302, 0), 1, Next::Fail { delay_s: 30 }, "3xx is not repeated"),
             (failed(ErrorProcess, Fault::Http, 503, 0), 1, Next::Again(S), "5xx, first pause"),
             (failed(ErrorProcess, Fault::Http, 503, 0), 2, Next::Again(S * 2), "5xx, second pause"),
-            (failed(ErrorProcess, Fault::Http, 503, 0), 3, Next::Fail { delay_s: 30 }, "5xx, three calls made"),
+            (
+                failed(ErrorProcess, Fault::Http, 503, 0),
+                3,
+                Next::Fail { delay_s: 30 },
+                "5xx, three calls made",
+            ),
             (Outcome::timeout(), 1, Next::Again(S), "timeout"),
             (Outcome::timeout(), 3, Next::Fail { delay_s: 30 }, "timeout, three calls made"),
             (Outcome::network(), 2, Next::Again(S * 2), "I/O error"),

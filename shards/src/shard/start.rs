@@ -5,7 +5,7 @@ use super::lane::State;
 use super::pool::Grant;
 use super::{Effects, Shard, Timer};
 use crate::clock::Moment;
-use crate::model::{CallId, Flags, NackReason, OriginId, Ordering, PoolId, Verdict};
+use crate::model::{CallId, Flags, NackReason, Ordering, OriginId, PoolId, Verdict};
 use std::time::Duration;
 
 /// Starts of one pool in a row before the next pool has its go.
@@ -115,7 +115,8 @@ impl Shard {
         if state.calls > 0 {
             return state.span; // A repeated call carries the same messages.
         }
-        let spec = self.pools[usize::from(state.key.pool.0)].as_ref().map_or(1, |pool| pool.spec.batch_max.get());
+        let spec =
+            self.pools[usize::from(state.key.pool.0)].as_ref().map_or(1, |pool| pool.spec.batch_max.get());
         let max = spec.min(state.span_max);
         if max <= 1 {
             return 1;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::model::{BatchId, DeadReason, Dispatch, Fault, Flags, LaneKey, Mediation, NackReason, Ordering, Parts, PoolSpec, Ticket};
+use crate::model::{
+    BatchId, DeadReason, Dispatch, Fault, Flags, LaneKey, Mediation, NackReason, Ordering, Parts, PoolSpec,
+    Ticket,
+};
 
 const POOL: PoolId = PoolId(0);
 const DOWN: Outcome = Outcome::network();
@@ -77,7 +80,8 @@ impl Bench {
 
     fn call_of(&self, id: u32) -> CallId {
         let running = self.shard.lanes.all().into_iter().find(|&lane| {
-            self.shard.lanes.get(lane).state == State::Running && id_of(&self.shard.lanes.head(lane).parcel) == id
+            self.shard.lanes.get(lane).state == State::Running
+                && id_of(&self.shard.lanes.head(lane).parcel) == id
         });
         CallId(running.expect("a call with this head"))
     }
@@ -332,7 +336,10 @@ fn a_tripped_target_gives_batch_lanes_back_without_an_attempt() {
     bench.push(50, batched(2, false));
     bench.push(50, batched(2, true));
     bench.turn();
-    assert_eq!(bench.settled(), [(11, nack(5, NackReason::BreakerTripped)), (12, nack(10, NackReason::Cascade))]);
+    assert_eq!(
+        bench.settled(),
+        [(11, nack(5, NackReason::BreakerTripped)), (12, nack(10, NackReason::Cascade))]
+    );
 }
 
 #[test]
