@@ -88,6 +88,7 @@ pub struct ShardLink {
 pub struct Engine {
     threads: Vec<JoinHandle<()>>,
     resolver: JoinHandle<()>,
+    resolver_bell: Arc<Bell>,
 }
 
 /// The engine, and what the ingress needs of it.
@@ -136,13 +137,14 @@ impl Engine {
             let ready = ready.clone();
             threads.push(spawn(format!("shard-{at}"), move || seed.run(&ready))?);
         }
-        let resolver = spawn("resolver".into(), move || serve(lines, &resolver_bell))?;
+        let bell = Arc::clone(&resolver_bell);
+        let resolver = spawn("resolver".into(), move || serve(lines, &bell))?;
         for (shard, _) in spec.plan.shards.iter().enumerate() {
             if let Ok(Err(source)) = is_ready.recv() {
                 return Err(EngineError::Wire { io: spec.io, shard, source });
             }
         }
-        Ok(Started { engine: Self { threads, resolver }, links, bell: desk_bell })
+        Ok(Started { engine: Self { threads, resolver, resolver_bell }, links, bell: desk_bell })
     }
 
     /// Waits for the shards' ends. Tell them to stop first, or drop their links.
@@ -151,6 +153,8 @@ impl Engine {
             // A panic has ended the process before this could see it.
             let _ = thread.join();
         }
+        // The shards have hung up: the resolver ends when it looks.
+        self.resolver_bell.ring();
         let _ = self.resolver.join();
     }
 }
