@@ -358,7 +358,7 @@ impl Desk {
             return state.spec.batch_max;
         }
         let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));
-        let free: usize = pools.map(|pool| pool.free(state.spec.lease) as usize).sum();
+        let free: usize = pools.map(|pool| pool.wants(state.spec.lease, self.tuning.prefetch) as usize).sum();
         free.min(state.spec.batch_max)
     }
 
