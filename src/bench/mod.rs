@@ -99,9 +99,13 @@ pub fn run(scenario: &Scenario, progress: &dyn Fn(f64)) -> anyhow::Result<Run> {
     let queue = MemoryQueue::new(feed, Arc::clone(&tally)).context("make messages for the target")?;
     let rig = Rig::start(scenario, queue, sink.as_ref().and_then(|sink| sink.cert_pem.clone()))?;
     let run = rig.measure(scenario, &tally, progress);
-    tally.stop();
+    let stopping = Clock.now();
     rig.stop();
-    run
+    tally.stop();
+    run.map(|mut run| {
+        run.extras.insert("drain_ms".into(), (Clock.now().since(stopping).as_secs_f64() * 1e3).into());
+        run
+    })
 }
 
 /// The engine with its ingress thread.
@@ -175,6 +179,7 @@ impl Rig {
         };
         wait(scenario.warm_up, 0.0);
         let before = self.snapshot()?;
+        let rss_before = process::rss_own().context("read the memory in use")?;
         tally.latency_us.lock().reset();
         let (start, cpu, acked) = (Clock.now(), process::cpu_own(), tally.acked.load(Ordering::Relaxed));
         wait(scenario.duration, scenario.warm_up.as_secs_f64());
@@ -199,6 +204,8 @@ impl Rig {
             concurrency: u32::from(scenario.concurrency.get()),
             ..Run::default()
         };
+        run.extras.insert("rss_grew_mb".into(), (rss.now_mb() - rss_before.now_mb()).into());
+        run.extras.insert("held".into(), after.held.into());
         run.extras.insert("cpu_share".into(), (cpu.as_secs_f64() / took).into());
         run.extras.insert("shard_busy".into(), busy_between(&before, &after).into());
         if scenario.pace.is_some() {
