@@ -75,6 +75,12 @@ impl Clock {
     }
 }
 
+/// Seconds since 1970, for dates that others write. Leases never use it.
+#[must_use]
+pub fn unix_s() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, unix_s};
 use crate::courier::{Courier, Out, Request};
 use crate::link::{Bell, Rx, Tx};
 use crate::meter::ShardSnapshot;
@@ -22,6 +22,8 @@ const TURN_EVENTS_MAX: usize = 1_024;
 const FULL_RING_LOOK: Duration = Duration::from_micros(200);
 /// Longest sleep: bounds the harm of any wake that was missed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How often the wall clock is read, which answers' dates are compared with.
+const WALL_EVERY: Duration = Duration::from_secs(10);
 /// Call latencies up to a minute with two significant digits.
 const LATENCY_US_MAX: u64 = 60_000_000;
 
@@ -71,6 +73,8 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
         last_work: started,
     };
     let mut now = started;
+    let mut wall_set = started;
+    core.courier.set_wall(now, unix_s());
     while !core.shard.is_stopped() && !(core.events.is_closed() && core.events.is_empty()) {
         wait(&mut core, &mut wire, &turn, now).await;
         now = Clock.now();
@@ -79,6 +83,10 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
         turn.busy_ns += u64::try_from(end.since(now).as_nanos()).unwrap_or(0);
         if worked {
             turn.last_work = end;
+        }
+        if end.since(wall_set) > WALL_EVERY {
+            wall_set = end;
+            core.courier.set_wall(end, unix_s());
         }
         now = end;
     }

@@ -139,12 +139,17 @@ impl Engine {
         }
         let bell = Arc::clone(&resolver_bell);
         let resolver = spawn("resolver".into(), move || serve(lines, &bell))?;
+        let engine = Self { threads, resolver, resolver_bell };
         for (shard, _) in spec.plan.shards.iter().enumerate() {
             if let Ok(Err(source)) = is_ready.recv() {
+                // Without their links the shards that did start end.
+                drop(links);
+                peers.iter().for_each(|bell| bell.ring());
+                engine.join();
                 return Err(EngineError::Wire { io: spec.io, shard, source });
             }
         }
-        Ok(Started { engine: Self { threads, resolver, resolver_bell }, links, bell: desk_bell })
+        Ok(Started { engine, links, bell: desk_bell })
     }
 
     /// Waits for the shards' ends. Tell them to stop first, or drop their links.

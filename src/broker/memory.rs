@@ -100,8 +100,7 @@ struct Paced {
 }
 
 impl MemoryQueue {
-    /// A queue that makes its messages from `feed`. Call inside the ingress thread's runtime if the feed is
-    /// paced.
+    /// A queue that makes its messages from `feed`.
     ///
     /// # Errors
     /// The feed's target or pool can't be in a message.

@@ -10,7 +10,7 @@ use shards::desk::{Desk, DeskEffects, Warning};
 use shards::engine::ShardLink;
 use shards::link::Bell;
 use shards::meter::ShardSnapshot;
-use shards::model::{Control, FromShard, Notice, PoolSpec, ShardId, ToShard};
+use shards::model::{Control, FromShard, Notice, PoolSpec, ShardId, SourceId, ToShard};
 use tokio::sync::Notify;
 
 use super::doorbell::Doorbell;
@@ -67,6 +67,8 @@ pub struct IngressSnapshot {
     pub warnings: Vec<Warning>,
     /// What shards noticed since the last look.
     pub notices: Vec<Notice>,
+    /// Sources that stopped for good, and why.
+    pub stopped: Vec<(SourceId, String)>,
 }
 
 struct Pending {
@@ -167,7 +169,7 @@ impl Ingress {
         }
         for port in self.ports.clone() {
             for answer in port.take_answers() {
-                self.on_answer(answer, now);
+                self.on_answer(port.id, answer, now);
             }
             for batch in port.take_batches() {
                 more |= !batch.is_empty();
@@ -207,8 +209,9 @@ impl Ingress {
         more
     }
 
-    fn on_answer(&mut self, answer: Answer, now: Moment) {
+    fn on_answer(&mut self, source: SourceId, answer: Answer, now: Moment) {
         match answer {
+            Answer::Reconnected { epoch } => self.desk.on_epoch(source, epoch),
             Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now),
             Answer::Extended { ticket, done, sent } => {
                 self.desk.on_extended(ticket, done, sent, &mut self.out)
@@ -253,6 +256,7 @@ impl Ingress {
                 owed: self.desk.owed(),
                 warnings: self.warnings.drain(..).collect(),
                 notices: self.notices.drain(..).collect(),
+                stopped: self.ports.iter().filter_map(|port| Some((port.id, port.stopped()?))).collect(),
             };
             let _ = reply.send(snapshot);
         }

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// A broker that counts hand-overs must not be brought within this many of its limit without a try.
 const LIMIT_MARGIN: u16 = 2;
 
+/// How long a message waits at its source when there can be no pool for it.
+const NO_POOL_WAIT_S: u32 = 30;
+
 /// A new message whose pool and group are known.
 struct Candidate {
     arrival: Arrival,
@@ -109,13 +112,17 @@ impl Desk {
             return None;
         }
         let app_id = self.hasher.app_id(arrival.parcel.id());
-        let pool = self.pool_for(arrival.parcel.pool(), now, out)?;
+        let Some(pool) = self.pool_for(arrival.parcel.pool(), now, out) else {
+            // Not even the default pool can be made: the source keeps it until an operator removes pools.
+            let tell = Tell::Nack { delay_s: NO_POOL_WAIT_S, reason: NackReason::NoRoom };
+            out.tells.push((source, receipt, tell));
+            return None;
+        };
         let lane = self.lane_for(source, pool, &arrival);
         if let Some(first) = self.tracker.by_app_id(app_id) {
             self.chain(source, first, &arrival, app_id, lane, now, out);
             return None;
         }
-        // Held at once, so that a second one in the same batch finds it.
         Some(Candidate { arrival, app_id, lane })
     }
 
@@ -287,6 +294,7 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         let spec = self.sources[usize::from(source.0)].spec;
+        self.untried.note(arrival.broker_id, now);
         match spec.ordering {
             Ordering::Strict if arrival.dispatch == Dispatch::BlockOnError => {
                 self.tracker.count_arrival();
@@ -313,6 +321,7 @@ impl Desk {
         now: Moment,
     ) -> Envelope {
         let bytes = arrival.parcel.bytes();
+        let (broker_id, deliveries) = (arrival.broker_id, arrival.deliveries);
         let spec = self.sources[usize::from(source.0)].spec;
         let near = self.is_near_limit(source, arrival.deliveries);
         let slot = self.tracker.hold(
@@ -330,7 +339,6 @@ impl Desk {
         );
         self.start_lease(slot, now);
         self.bytes += bytes;
-        self.sources[usize::from(source.0)].held += 1;
         self.groups.entry(lane).or_default().held += 1;
         if let Some(pool) = self.pools.get_mut(lane.pool) {
             pool.held += 1;
@@ -347,7 +355,7 @@ impl Desk {
             ticket: self.tracker.ticket(slot),
             lane,
             batch: self.batch,
-            attempts: arrival.deliveries.saturating_sub(1),
+            attempts: self.untried.attempts(broker_id, deliveries),
             attempts_max: spec.attempts_max,
             ordering: spec.ordering,
             dispatch: arrival.dispatch,

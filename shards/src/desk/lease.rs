@@ -31,6 +31,7 @@ impl Desk {
         }
         self.next_look = now + LOOK_EVERY;
         self.completed.expire(now);
+        self.untried.expire(now);
         let gone = self.owed.expire(now);
         if !gone.is_empty() {
             out.warnings.push(Warning::OwedExpired { count: gone.len() });

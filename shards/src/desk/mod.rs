@@ -16,6 +16,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 mod track;
+mod untried;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use capacity::{DEFAULT_POOL, POOLS_MAX, PoolDesk};
 pub use completed::Completed;
 pub use owed::{Claim, OwedGroups};
 pub use track::{Entry, Newcomer, Receipt, Stage, Tracker};
+pub use untried::Untried;
 
 use crate::clock::Moment;
 use crate::model::{
@@ -164,7 +166,6 @@ struct Source {
     /// A lease was lost lately: take no more for a while.
     strained_until: Moment,
     recent: VecDeque<PoolId>,
-    held: u32,
 }
 
 /// A group with messages here.
@@ -199,6 +200,7 @@ pub struct Desk {
     tracker: Tracker,
     completed: Completed,
     owed: OwedGroups,
+    untried: Untried,
     parked: HashMap<IdHash, Envelope>,
     pools: Pools,
     sources: Vec<Source>,
@@ -223,6 +225,7 @@ impl Desk {
             tracker: Tracker::new(),
             completed: Completed::new(tuning.completed_max),
             owed: OwedGroups::default(),
+            untried: Untried::new(tuning.owed_max),
             parked: HashMap::new(),
             pools: Pools::default(),
             sources: Vec::new(),
@@ -264,7 +267,6 @@ impl Desk {
             quiet_until,
             strained_until: Moment::ZERO,
             recent: VecDeque::new(),
-            held: 0,
         });
         SourceId(u16::try_from(self.sources.len() - 1).expect("queues are far fewer than 65,536"))
     }

@@ -23,6 +23,9 @@ impl Desk {
             Verdict::Nack { delay_s, reason } => {
                 let entry = self.tracker.at(slot);
                 let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+                if !reason.is_attempt() {
+                    self.untried.note(id, now);
+                }
                 if envelope.ordering == Ordering::Strict && envelope.dispatch == Dispatch::BlockOnError {
                     self.owe(source, lane, id, seq, delay_s, now);
                 }
@@ -33,9 +36,8 @@ impl Desk {
 
     fn make_room(&mut self, slot: u32, now: Moment) {
         let entry = self.tracker.at(slot);
-        let (lane, source) = (entry.lane, entry.source);
+        let lane = entry.lane;
         self.bytes -= entry.bytes as usize;
-        self.sources[usize::from(source.0)].held -= 1;
         if let Some(pool) = self.pools.get_mut(lane.pool) {
             pool.on_settled(now);
         }
@@ -60,7 +62,12 @@ impl Desk {
                 self.nack_slot(twin, 0, NackReason::Twin, out);
             }
         }
-        self.tracker.at_mut(slot).stage = Stage::Closing;
+        if delivered {
+            self.tracker.at_mut(slot).stage = Stage::Closing;
+            self.tracker.unlease(slot);
+        } else {
+            self.tracker.at_mut(slot).stage = Stage::SettingAside;
+        }
         // A dead letter is written whatever the receipt; an ack of another epoch is not sent: the broker
         // hands the message over again, and then it is acked without a call.
         if self.is_live(source, receipt) || !delivered {
@@ -79,6 +86,7 @@ impl Desk {
         let repeats = self.sources[usize::from(source.0)].spec.repeats;
         let until = now + self.lease_of(source) * 2;
         let entry = self.tracker.release(slot);
+        self.untried.forget(entry.broker_id);
         if !done || repeats || !self.is_live(source, entry.receipt) {
             self.completed.remember(entry.broker_id, until);
         }
@@ -121,7 +129,8 @@ impl Desk {
     pub fn give_back_rest(&mut self, out: &mut DeskEffects) {
         for slot in self.tracker.in_order() {
             let entry = self.tracker.at(slot);
-            if entry.stage != Stage::Closing && self.is_live(entry.source, entry.receipt) {
+            let told = matches!(entry.stage, Stage::Closing | Stage::SettingAside);
+            if !told && self.is_live(entry.source, entry.receipt) {
                 let tell = Tell::Nack { delay_s: 0, reason: NackReason::GivenBack };
                 out.tells.push((entry.source, entry.receipt, tell));
             }

@@ -29,8 +29,10 @@ pub enum Stage {
     Parked,
     /// Chained to the entry with the same sender's id, in this slot.
     TwinOf(u32),
-    /// Delivered or set aside; its source has been told and has not confirmed yet.
+    /// Delivered; its source has been told and has not confirmed yet.
     Closing,
+    /// Being written to the dead-letter store; not acked before that is done.
+    SettingAside,
 }
 
 /// A held message.
@@ -281,7 +283,8 @@ impl Tracker {
         self.leases[source].tail = slot;
     }
 
-    fn unlease(&mut self, slot: u32) {
+    /// Its lease need not be kept any more.
+    pub fn unlease(&mut self, slot: u32) {
         let entry = self.at_mut(slot);
         if !entry.leased {
             return;

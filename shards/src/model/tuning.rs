@@ -78,7 +78,7 @@ impl Default for ShardTuning {
 pub struct CourierTuning {
     /// Time to open a connection, TLS included.
     pub connect_timeout: Duration,
-    /// Time from the request's first byte to the answer's last.
+    /// Time from the start of a call to its answer's last byte, connecting included.
     pub request_timeout: Duration,
     /// An unused connection is closed after this.
     pub idle_timeout: Duration,

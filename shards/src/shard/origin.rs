@@ -24,6 +24,8 @@ pub(super) struct Origin {
     /// Calls under way.
     pub(super) calls: u32,
     pub(super) used: Moment,
+    /// A refusal was last reported then.
+    pub(super) noticed: Option<Moment>,
 }
 
 /// All targets of a shard.
@@ -70,6 +72,7 @@ impl Origins {
             held: VecDeque::new(),
             calls: 0,
             used: now,
+            noticed: None,
         };
         let at = if let Some(at) = self.free.pop() {
             self.origins[at as usize] = Some(entry);

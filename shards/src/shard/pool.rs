@@ -170,6 +170,8 @@ impl Pool {
         if self.tokens.count > 0 && self.tokens.window == rate.window(now) {
             return None;
         }
+        // Tokens of another window are void; of this one, another shard can use them.
+        rate.give_back(std::mem::take(&mut self.tokens));
         let want = u32::try_from(self.ready.len()).unwrap_or(BORROW_MAX).clamp(1, BORROW_MAX);
         match rate.borrow(now, want) {
             Borrow::Unlimited => None,
