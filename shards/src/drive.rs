@@ -20,6 +20,13 @@ use crate::wire::{Patience, Wire};
 const TURN_EVENTS_MAX: usize = 1_024;
 /// How soon to look again while the ring to the desk is full.
 const FULL_RING_LOOK: Duration = Duration::from_micros(200);
+/// With this many calls in flight, reports are gathered before the desk is woken: it has better things to
+/// do than to wake for each handful, and so has the core that it may share with this shard.
+const LINGER_CALLS_MIN: u32 = 64;
+/// Reports that wake it at once all the same.
+const LINGER_REPORTS_MAX: u32 = 256;
+/// The longest that a report waits for others.
+const LINGER_MAX: Duration = Duration::from_micros(200);
 /// Longest sleep: bounds the harm of any wake that was missed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// How often the wall clock is read, which answers' dates are compared with.
@@ -54,6 +61,9 @@ struct Turn {
     out: Out,
     /// Reports that found the ring full; while there are any, no new events are taken.
     backlog: VecDeque<FromShard>,
+    /// Reports that the desk was not woken for, and since when.
+    unrung: u32,
+    unrung_since: Moment,
     latency: Histogram<u64>,
     started: Moment,
     busy_ns: u64,
@@ -67,6 +77,8 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
         effects: Effects::default(),
         out: Out::default(),
         backlog: VecDeque::new(),
+        unrung: 0,
+        unrung_since: started,
         latency: Histogram::new_with_bounds(1, LATENCY_US_MAX, 2).expect("valid bounds"),
         started,
         busy_ns: 0,
@@ -95,7 +107,10 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
 /// Sleeps if there is nothing to do: until bytes, bell or timer.
 async fn wait<W: Wire>(core: &mut Core, wire: &mut W, turn: &Turn, now: Moment) {
     let deadline = earliest(core.shard.next_deadline(), core.courier.next_deadline());
-    let deadline = deadline.map_or(now + SLEEP_MAX, |at| at.min(now + SLEEP_MAX));
+    let mut deadline = deadline.map_or(now + SLEEP_MAX, |at| at.min(now + SLEEP_MAX));
+    if turn.unrung > 0 {
+        deadline = deadline.min(turn.unrung_since + LINGER_MAX);
+    }
     let ready = !turn.out.done.is_empty() || deadline <= now;
     if ready || now.since(turn.last_work) < core.spin {
         return wire.wait(Patience::None).await;
@@ -186,6 +201,11 @@ fn ask_resolver(core: &mut Core, out: &mut Out, now: Moment) {
 
 /// Sends what the desk must know, and wakes shards that were handed a permit.
 fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
+    let count = turn.effects.reports.len() + turn.backlog.len();
+    if turn.unrung == 0 && count > 0 {
+        turn.unrung_since = now;
+    }
+    turn.unrung = turn.unrung.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     for mut report in turn.effects.reports.drain(..) {
         if let FromShard::Snapshot(snapshot) = &mut report {
             complete(snapshot, &turn.latency, connections, turn.busy_ns, now.since(turn.started));
@@ -202,12 +222,26 @@ fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
             break;
         }
     }
-    core.reports.ring_if_dirty();
+    ring_desk(core, turn, now);
     let mut wake = std::mem::take(&mut turn.effects.wake);
     while wake != 0 {
         let shard = wake.trailing_zeros();
         wake &= wake - 1;
         core.peers[shard as usize].ring_if_asleep();
+    }
+}
+
+/// Wakes the desk for what was reported: at once, or after gathering some more where many calls are in flight.
+fn ring_desk(core: &mut Core, turn: &mut Turn, now: Moment) {
+    if turn.unrung == 0 {
+        return;
+    }
+    let gathers = core.shard.running() >= LINGER_CALLS_MIN
+        && turn.unrung < LINGER_REPORTS_MAX
+        && now.since(turn.unrung_since) < LINGER_MAX;
+    if !gathers {
+        turn.unrung = 0;
+        core.reports.ring_if_dirty();
     }
 }
 
