@@ -1,4 +1,5 @@
-//! The simulator's runs: `SEEDS=2000` for many, `SEED=n` to replay one.
+//! The simulator's runs: `SEEDS=2000` for many, `SEED=n` to replay one, `FOLLOW=3,4` to see what those messages go
+//! through.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs a seed; a panic is a violation too.
-fn run_caught(seed: u64, options: Options) -> Report {
+fn run_caught(seed: u64, options: &Options) -> Report {
     catch_unwind(AssertUnwindSafe(|| run(seed, options))).unwrap_or_else(|_| Report {
         messages: 0,
         events: 0,
@@ -70,7 +71,7 @@ impl Total {
 }
 
 /// Runs seeds on all cores; each thread takes the next one.
-fn run_all(first: u64, count: u64, options: Options) -> Total {
+fn run_all(first: u64, count: u64, options: &Options) -> Total {
     let next = AtomicU64::new(0);
     let work = || {
         let mut total = Total::default();
@@ -96,7 +97,7 @@ fn run_all(first: u64, count: u64, options: Options) -> Total {
 #[test]
 fn every_seed_keeps_every_invariant() {
     let seeds = number("SEEDS").unwrap_or(SEEDS_DEFAULT);
-    let mut total = run_all(number("FIRST").unwrap_or(0), seeds, Options::default());
+    let mut total = run_all(number("FIRST").unwrap_or(0), seeds, &Options::default());
     total.failures.sort_by_key(|&(seed, _)| seed);
     for (seed, violation) in total.failures.iter().take(20) {
         println!("I{} violated at {:?}: {}", violation.invariant, violation.at, violation.what);
@@ -121,7 +122,9 @@ fn every_seed_keeps_every_invariant() {
 #[test]
 fn replay_of_one_seed() {
     let Some(seed) = number("SEED") else { return };
-    let report = run(seed, Options::default());
+    let follow = std::env::var("FOLLOW").unwrap_or_default();
+    let follow = follow.split(',').filter_map(|message| message.parse().ok()).collect();
+    let report = run(seed, &Options { follow, ..Options::default() });
     println!("SEED={seed}: {} events, trace {:016x}", report.events, report.trace);
     assert_eq!(report.violation, None);
 }
@@ -129,17 +132,17 @@ fn replay_of_one_seed() {
 #[test]
 fn two_runs_of_a_seed_are_the_same_to_the_bit() {
     for seed in 0..4 {
-        assert_eq!(run_caught(seed, Options::default()), run_caught(seed, Options::default()), "SEED={seed}");
+        assert_eq!(run_caught(seed, &Options::default()), run_caught(seed, &Options::default()), "SEED={seed}");
     }
 }
 
 /// Looks for a seed that a reintroduced trap fails, with one of the expected invariants.
-fn catch(options: Options, expected: &[usize]) {
+fn catch(options: &Options, expected: &[usize]) {
     for seed in 0..300 {
         let Some(violation) = run_caught(seed, options).violation else { continue };
         println!("SEED={seed}: I{} {}", violation.invariant, violation.what);
         assert!(expected.contains(&violation.invariant), "SEED={seed}: I{}", violation.invariant);
-        assert_eq!(run_caught(seed, Options::default()).violation, None, "SEED={seed} without the trap");
+        assert_eq!(run_caught(seed, &Options::default()).violation, None, "SEED={seed} without the trap");
         return;
     }
     panic!("no seed noticed the trap");
@@ -147,25 +150,25 @@ fn catch(options: Options, expected: &[usize]) {
 
 #[test]
 fn a_reintroduced_trap_1_is_caught() {
-    catch(Options { traps: Traps { nack_redelivered: true, ..Traps::default() }, ..Options::default() }, &[4, 5, 8]);
+    catch(&Options { traps: Traps { nack_redelivered: true, ..Traps::default() }, ..Options::default() }, &[4, 5, 8]);
 }
 
 #[test]
 fn a_reintroduced_trap_2_is_caught() {
-    catch(Options { traps: Traps { forget_leases: true, ..Traps::default() }, ..Options::default() }, &[5]);
+    catch(&Options { traps: Traps { forget_leases: true, ..Traps::default() }, ..Options::default() }, &[5]);
 }
 
 #[test]
 fn a_reintroduced_trap_10_is_caught() {
-    catch(Options { traps: Traps { nack_as_backpressure: true, ..Traps::default() }, ..Options::default() }, &[7, 8]);
+    catch(&Options { traps: Traps { nack_as_backpressure: true, ..Traps::default() }, ..Options::default() }, &[7, 8]);
 }
 
 #[test]
 fn a_reintroduced_trap_12_is_caught() {
-    catch(Options { lie_about_locks: true, ..Options::default() }, &[2]);
+    catch(&Options { lie_about_locks: true, ..Options::default() }, &[2]);
 }
 
 #[test]
 fn a_reintroduced_trap_13_is_caught() {
-    catch(Options { traps: Traps { no_quarantine: true, ..Traps::default() }, ..Options::default() }, &[2]);
+    catch(&Options { traps: Traps { no_quarantine: true, ..Traps::default() }, ..Options::default() }, &[2]);
 }

@@ -101,11 +101,11 @@ impl Desk {
         }
         if self.draining {
             // The last receive came in late: straight back, in order.
-            out.tells.push((source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }));
+            self.tell(source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }, out);
             return None;
         }
         if self.completed.contains(arrival.broker_id) {
-            out.tells.push((source, receipt, Tell::Ack { ticket: None }));
+            self.tell(source, receipt, Tell::Ack { ticket: None }, out);
             return None;
         }
         let app_id = self.hasher.app_id(arrival.parcel.id());
@@ -136,7 +136,7 @@ impl Desk {
         self.start_lease(slot, now);
         if closing {
             let ticket = Some(self.tracker.ticket(slot));
-            out.tells.push((source, receipt, Tell::Ack { ticket }));
+            self.tell(source, receipt, Tell::Ack { ticket }, out);
         }
     }
 
@@ -154,7 +154,7 @@ impl Desk {
     ) {
         let delivered = self.tracker.at(first).stage == Stage::Closing;
         if self.tuning.ack_requeued || delivered {
-            out.tells.push((source, arrival.receipt, Tell::Ack { ticket: None }));
+            self.tell(source, arrival.receipt, Tell::Ack { ticket: None }, out);
             return;
         }
         let slot = self.tracker.hold(
@@ -300,7 +300,17 @@ impl Desk {
             }
             _ => {}
         }
-        out.tells.push((source, arrival.receipt, Tell::Nack { delay_s, reason }));
+        let attempts = self.tries_of(arrival.broker_id, arrival.deliveries);
+        self.remember_tries(source, arrival.broker_id, attempts, delay_s, now);
+        self.tell(source, arrival.receipt, Tell::Nack { delay_s, reason }, out);
+    }
+
+    /// Tells a source, unless the receipt is of a connection that is gone (D4): then the broker has the
+    /// message back, and hands it over again.
+    fn tell(&self, source: SourceId, receipt: Receipt, tell: Tell, out: &mut DeskEffects) {
+        if self.is_live(source, receipt) {
+            out.tells.push((source, receipt, tell));
+        }
     }
 
     /// Holds a new message and makes its envelope.
@@ -347,7 +357,7 @@ impl Desk {
             ticket: self.tracker.ticket(slot),
             lane,
             batch: self.batch,
-            attempts: arrival.deliveries.saturating_sub(1),
+            attempts: self.tries_of(arrival.broker_id, arrival.deliveries),
             attempts_max: spec.attempts_max,
             ordering: spec.ordering,
             dispatch: arrival.dispatch,

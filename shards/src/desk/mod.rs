@@ -16,6 +16,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 mod track;
+mod tried;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,9 +36,13 @@ use crate::model::{
 };
 use crate::shard::PoolShared;
 use capacity::Pools;
+use tried::Tried;
 
 /// How long a source without leases is waited for where a lease would say.
 pub const LEASE_ASSUMED: Duration = Duration::from_secs(30);
+/// The longest that a message which went back untried stays hidden: room is waited for 30 s, and what
+/// waits for an owed one goes back for up to two seconds longer.
+const HIDDEN_MAX: Duration = Duration::from_secs(32);
 /// Pools that a source's recent messages went to: what decides whether to poll it.
 const RECENT_POOLS: usize = 16;
 
@@ -199,6 +204,7 @@ pub struct Desk {
     tracker: Tracker,
     completed: Completed,
     owed: OwedGroups,
+    tried: Tried,
     parked: HashMap<IdHash, Envelope>,
     pools: Pools,
     sources: Vec<Source>,
@@ -223,6 +229,7 @@ impl Desk {
             tracker: Tracker::new(),
             completed: Completed::new(tuning.completed_max),
             owed: OwedGroups::default(),
+            tried: Tried::new(tuning.owed_max),
             parked: HashMap::new(),
             pools: Pools::default(),
             sources: Vec::new(),
@@ -249,13 +256,13 @@ impl Desk {
     }
 
     /// A new source. `unclean`: the process ended without giving back what it held; where the broker does
-    /// not lock groups, nothing is asked for until those leases have run out.
+    /// not lock groups, nothing is asked for until those leases and give-back delays have run out.
     pub fn add_source(&mut self, spec: SourceSpec, unclean: bool, now: Moment) -> SourceId {
         let quarantined = unclean && spec.ordering == Ordering::Strict;
         #[cfg(feature = "sim")]
         let quarantined = quarantined && !self.traps.no_quarantine;
         let quiet_until = match spec.lease {
-            Some(lease) if quarantined => now + lease,
+            Some(lease) if quarantined => now + lease.max(HIDDEN_MAX),
             _ => Moment::ZERO,
         };
         self.sources.push(Source {
@@ -335,6 +342,13 @@ impl Desk {
             self.give_back_slot(slot, now, out);
         }
         self.tell_shards(out, || Control::Drain);
+    }
+
+    /// True if all that went back can be seen again, so that another process may start at once. While some
+    /// is hidden, newer messages of its group would overtake it: the stop counts as unclean.
+    #[must_use]
+    pub fn is_clean(&self, now: Moment) -> bool {
+        !self.owed.hides_any(now)
     }
 
     /// How many messages to ask `source` for now; 0 = do not poll it.

@@ -101,6 +101,12 @@ impl OwedGroups {
         self.groups.get(&lane)?.iter().find(|owed| owed.id == id).map(|owed| owed.seq)
     }
 
+    /// True if a source still hides one of them.
+    #[must_use]
+    pub fn hides_any(&self, now: Moment) -> bool {
+        self.groups.values().flatten().any(|owed| owed.due > now)
+    }
+
     /// Gives up on those that did not come back in time. Returns their groups, in order of arrival.
     pub fn expire(&mut self, now: Moment) -> Vec<LaneKey> {
         let mut gone = Vec::new();

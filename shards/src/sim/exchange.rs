@@ -48,6 +48,7 @@ impl World {
             return;
         }
         for handed in &batch {
+            self.oracle.step(handed.message, || format!("is handed over, number {}", handed.receipt.key & 0xffff));
             let fate = &mut self.oracle.fates[handed.message as usize];
             fate.handed = true;
             fate.lease_excused = false;
@@ -106,6 +107,7 @@ impl World {
         let late = epoch != self.brokers[source].epoch;
         if !late || (!batch.is_empty() && self.faults.strikes(Fault::LateBatch, &mut self.rng)) {
             let arrivals = batch.iter().map(|handed| {
+                self.oracle.step(handed.message, || format!("arrives, epoch {epoch}, late {late}"));
                 let draft = &self.plan.drafts[handed.message as usize];
                 Arrival {
                     parcel: parcel_of(&self.plan, handed.message),
@@ -165,8 +167,11 @@ impl World {
     }
 
     fn on_ack(&mut self, source: usize, receipt: Receipt) -> bool {
-        let before = self.faults.strikes(Fault::AckLostBefore, &mut self.rng);
-        let after = !before && self.faults.strikes(Fault::AckLostAfter, &mut self.rng);
+        // Where an ack is lost only with its connection, all else is lost too: rarer.
+        let connected = self.plan.sources[source].kind == Kind::Connected;
+        let may = !connected || self.rng.chance(30_000);
+        let before = may && self.faults.strikes(Fault::AckLostBefore, &mut self.rng);
+        let after = may && !before && self.faults.strikes(Fault::AckLostAfter, &mut self.rng);
         if !before {
             let reply = self.brokers[source].ack(receipt, self.now);
             match reply {
@@ -177,7 +182,7 @@ impl World {
                 return reply != Reply::Refused;
             }
         }
-        if self.plan.sources[source].kind == Kind::Connected {
+        if connected {
             self.lose_connection(source);
         }
         false

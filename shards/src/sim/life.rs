@@ -10,6 +10,7 @@ use super::world::{Event, World};
 impl World {
     /// A new process starts: it knows its configuration and nothing else.
     pub(super) fn start(&mut self, unclean: bool) {
+        self.oracle.follow_all(|| format!("a process starts, unclean {unclean}"));
         self.life += 1;
         let (brokers, drafts) = (&self.brokers, &self.plan.drafts);
         self.oracle.on_life(|message| brokers[usize::from(drafts[message as usize].source)].count(message));
@@ -73,7 +74,9 @@ impl World {
             return;
         }
         self.faults.count(Fault::ConnectionLost);
-        self.brokers[source].lose_connection();
+        for message in self.brokers[source].lose_connection() {
+            self.oracle.step(message, || "is back: its connection is lost".to_owned());
+        }
         let at = self.now + self.rng.micros(500, 2_000_000);
         self.schedule(at, Event::Epoch { life: self.life, source });
     }
@@ -101,6 +104,7 @@ impl World {
         if self.configured[at] && self.rng.chance(400_000) {
             self.faults.count(Fault::PoolRemoved);
             self.configured[at] = false;
+            self.oracle.follow_all(|| format!("pool {code} is removed"));
             self.oracle.on_moved(&self.plan, pool);
             process.desk.remove_pool(code.as_bytes(), &mut process.out);
         } else {

@@ -21,12 +21,14 @@ pub use oracle::{INVARIANTS, Violation};
 use crate::desk::Traps;
 
 /// How a run differs from the product.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Wrong behaviour of the desk.
     pub traps: Traps,
     /// Trap 12: the desk is told that brokers lock groups which do not.
     pub lie_about_locks: bool,
+    /// Messages whose every step is printed.
+    pub follow: Vec<u32>,
 }
 
 /// What came of a run.
@@ -48,6 +50,6 @@ pub struct Report {
 
 /// Runs one seed.
 #[must_use]
-pub fn run(seed: u64, options: Options) -> Report {
-    world::World::new(seed, options).run()
+pub fn run(seed: u64, options: &Options) -> Report {
+    world::World::new(seed, options.clone()).run()
 }

@@ -2,8 +2,8 @@
 //!
 //! - I1: a message is acked only after success (its own or, for a twin, its first's) or after it was
 //!   parked; at the end of a healed run every message is delivered or parked.
-//! - I2: per (source, pool, group) blocking messages first succeed in publish order. Parked ones and
-//!   twins whose id was delivered are skipped. When a pool code starts to lead to another pool (removed,
+//! - I2: per (source, pool, group) blocking messages first succeed in publish order. Rejected ones (refused
+//!   or out of attempts: the group goes on, even if the dead-letter store then fails) and twins whose id was delivered are skipped. When a pool code starts to lead to another pool (removed,
 //!   added), what was handed over and not finished by then is *moved*: it is skipped too, because the
 //!   promise is per pool. Everything handed over later is checked again.
 //! - I3: at most one call in flight per (pool, group), where messages are ordered.
@@ -50,6 +50,8 @@ pub(super) struct Fate {
     pub(super) acked: bool,
     /// Dropped by its broker after it was tried.
     pub(super) dropped: bool,
+    /// Its delivery was refused for good: its group goes on without it.
+    rejected: bool,
     moved: bool,
     running: bool,
     /// When it last succeeded in this life.
@@ -88,6 +90,8 @@ pub(super) struct Oracle {
     acked: HashSet<(SourceId, Receipt)>,
     /// Messages that have not found their end.
     pub(super) open: usize,
+    /// Messages whose every step is printed.
+    follow: Vec<u32>,
     now: Moment,
 }
 
@@ -95,13 +99,14 @@ pub(super) struct Oracle {
 const RATE_MIN: u32 = 300;
 
 impl Oracle {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan, follow: Vec<u32>) -> Self {
         let fate = Fate {
             handed: false,
             succeeded: false,
             parked: false,
             acked: false,
             dropped: false,
+            rejected: false,
             moved: false,
             running: false,
             success_at: None,
@@ -123,12 +128,27 @@ impl Oracle {
             pools: Vec::new(),
             acked: HashSet::new(),
             open: plan.drafts.len(),
+            follow,
             now: Moment::ZERO,
         }
     }
 
     pub(super) const fn set_now(&mut self, now: Moment) {
         self.now = now;
+    }
+
+    /// Prints a step of a message that is followed.
+    pub(super) fn step(&self, message: u32, what: impl FnOnce() -> String) {
+        if self.follow.contains(&message) {
+            println!("{:>14} us  {message:>5}  {}", self.now.nanos() / 1_000 , what());
+        }
+    }
+
+    /// Prints what concerns every message.
+    pub(super) fn follow_all(&self, what: impl FnOnce() -> String) {
+        if let Some(&first) = self.follow.first() {
+            self.step(first, what);
+        }
     }
 
     /// Counts an evaluation; the first failure is kept.
@@ -188,14 +208,16 @@ impl Oracle {
     }
 
     /// The desk sent a message to its shard.
-    pub(super) fn on_run(&mut self, message: u32, lane: LaneKey, attempts: u16) {
+    pub(super) fn on_run(&mut self, message: u32, lane: LaneKey, attempts: u16, attempts_max: u16) {
+        self.step(message, || format!("goes to its shard, pool {}, {attempts} attempts", lane.pool.0));
         let fate = &mut self.fates[message as usize];
         fate.pool = lane.pool;
         fate.attempts = attempts;
         fate.tries_since = 0;
         fate.calls = 0;
         let (tries, unknown) = (fate.tries, fate.unknown);
-        self.check(8, attempts <= tries.saturating_add(unknown), || {
+        // Where attempts are not limited, the broker's count of hand-overs is good enough.
+        self.check(8, attempts_max == 0 || attempts <= tries.saturating_add(unknown), || {
             format!("message {message} arrives with {attempts} attempts, but {tries} were tried ({unknown} unknown)")
         });
     }
@@ -205,6 +227,7 @@ impl Oracle {
         let first = messages[0];
         let pool = self.fates[first as usize].pool;
         for &message in messages {
+            self.step(message, || format!("is called with {messages:?}"));
             let fate = self.fates[message as usize];
             let source = &plan.sources[usize::from(plan.drafts[message as usize].source)];
             let memory = source.spec.lease.unwrap_or(LEASE_ASSUMED) * 2;
@@ -261,6 +284,7 @@ impl Oracle {
             self.lanes.remove(&(pool, plan.drafts[first as usize].group));
         }
         for &message in messages {
+            self.step(message, || format!("{outcome:?}"));
             let fate = &mut self.fates[message as usize];
             fate.running = false;
             if !matches!(judge(outcome, fate.calls, &plan.shard), Next::Again(_)) {
@@ -281,7 +305,7 @@ impl Oracle {
         if std::mem::replace(&mut fate.succeeded, true) {
             return;
         }
-        let (moved, delivered) = (fate.moved, self.delivered[draft.app as usize]);
+        let (moved, delivered) = (fate.moved || fate.rejected, self.delivered[draft.app as usize]);
         self.delivered[draft.app as usize] = true;
         if draft.track == NONE || moved || delivered {
             return;
@@ -291,7 +315,8 @@ impl Oracle {
         while track.get(*cursor).is_some_and(|&at| {
             let fate = &self.fates[at as usize];
             let app = plan.drafts[at as usize].app;
-            at < message && (fate.succeeded || fate.parked || fate.moved || fate.dropped || self.delivered[app as usize])
+            let skipped = fate.rejected || fate.moved || fate.dropped;
+            at < message && (fate.succeeded || skipped || self.delivered[app as usize])
         }) {
             *cursor += 1;
         }
@@ -303,6 +328,7 @@ impl Oracle {
 
     /// A shard is done with a message.
     pub(super) fn on_settled(&mut self, message: u32, verdict: Verdict, attempts: u16, attempts_max: u16) {
+        self.step(message, || format!("is settled: {verdict:?}"));
         let fate = &mut self.fates[message as usize];
         // A delivery that a drain cut short between two calls was tried.
         if fate.calls > 0 {
@@ -310,6 +336,7 @@ impl Oracle {
             fate.tries = fate.tries.saturating_add(1);
             fate.tries_since += 1;
         }
+        fate.rejected |= matches!(verdict, Verdict::DeadLetter { .. });
         let (before, since) = (fate.attempts, fate.tries_since);
         self.check(8, attempts <= before.saturating_add(since), || {
             format!("message {message} had {before} attempts and was tried {since} times: now {attempts} ({verdict:?})")
@@ -332,6 +359,7 @@ impl Oracle {
         ending: bool,
     ) {
         let message = super::broker::Broker::message_of(receipt);
+        self.step(message, || format!("hand-over {}: {tell:?}", receipt.key & 0xffff));
         let parks = matches!(tell, Tell::DeadLetter { .. });
         self.check(11, receipt.epoch == epoch || parks, || {
             format!("message {message}: {tell:?} with a receipt of epoch {}, now {epoch}", receipt.epoch)
@@ -360,6 +388,7 @@ impl Oracle {
 
     /// The broker forgot a message.
     pub(super) fn on_ack_applied(&mut self, plan: &Plan, message: u32) {
+        self.step(message, || "is forgotten by its broker".to_owned());
         let fate = &mut self.fates[message as usize];
         self.open -= usize::from(!fate.acked && !fate.dropped);
         fate.acked = true;
@@ -378,6 +407,7 @@ impl Oracle {
 
     /// A lease ran out. `held`: the process has the message and has not closed it.
     pub(super) fn on_lease_expired(&mut self, message: u32, held: bool) {
+        self.step(message, || format!("loses its lease, held {held}"));
         let excused = self.fates[message as usize].lease_excused;
         self.on_unknown_hand_over(message);
         self.check(5, !held || excused, || format!("the lease of message {message} ran out while it was held"));

@@ -116,8 +116,8 @@ impl Process {
     }
 
     /// Nothing that it gave back is hidden.
-    fn is_clean(&self) -> bool {
-        self.is_quiet() && !self.untold
+    fn is_clean(&self, now: Moment) -> bool {
+        self.is_quiet() && !self.untold && self.desk.is_clean(now)
     }
 }
 
@@ -189,7 +189,7 @@ impl World {
         }
         self.flush(&mut process);
         if process.is_ended(self.now) {
-            let clean = process.is_clean();
+            let clean = process.is_clean(self.now);
             self.end(clean);
             return;
         }
@@ -247,7 +247,8 @@ impl World {
         for (_, run) in &runs {
             match run {
                 ToShard::Run(envelope) => {
-                    self.oracle.on_run(number_of(&envelope.parcel), envelope.lane, envelope.attempts);
+                    let message = number_of(&envelope.parcel);
+                    self.oracle.on_run(message, envelope.lane, envelope.attempts, envelope.attempts_max);
                 }
                 ToShard::Control(control) => self.oracle.on_control(control),
             }

@@ -103,7 +103,7 @@ impl World {
         if options.lie_about_locks {
             plan.pretend_locks();
         }
-        let oracle = Oracle::new(&plan);
+        let oracle = Oracle::new(&plan, options.follow.clone());
         let leases = plan.sources.iter().filter_map(|source| source.spec.lease);
         let lease_max = leases.max().unwrap_or(LEASE_ASSUMED);
         let targets = Targets::new(plan.targets, plan.call_us, lease_max);
