@@ -9,6 +9,8 @@ use std::time::Duration;
 const EXTEND_AT: u32 = 3;
 /// Failed tries after which a message goes back while its lease still runs.
 const EXTENSIONS_FAILED_MAX: u8 = 2;
+/// How long a message that is due back is waited for before its tries are forgotten: polling may pause.
+const TRIES_KEPT: Duration = Duration::from_secs(900);
 /// How often delivered ids and owed groups are looked through.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -129,7 +131,7 @@ impl Desk {
         let spec = &self.sources[usize::from(source.0)].spec;
         if spec.attempts_max > 0 {
             let back = now + Duration::from_secs(u64::from(delay_s));
-            self.tried.remember(id, attempts, back + spec.lease.unwrap_or(LEASE_ASSUMED) * 2);
+            self.tried.remember(id, attempts, back + TRIES_KEPT);
         }
     }
 

@@ -212,6 +212,7 @@ pub struct Desk {
     batch: BatchId,
     bytes: usize,
     draining: bool,
+    drain_from: Moment,
     next_look: Moment,
     #[cfg(feature = "sim")]
     traps: Traps,
@@ -237,6 +238,7 @@ impl Desk {
             batch: BatchId(0),
             bytes: 0,
             draining: false,
+            drain_from: Moment::NEVER,
             next_look: Moment::ZERO,
             #[cfg(feature = "sim")]
             traps: Traps::default(),
@@ -305,13 +307,16 @@ impl Desk {
     }
 
     /// Removes a pool: what has not started goes back, the rest finishes.
-    pub fn remove_pool(&mut self, code: &[u8], out: &mut DeskEffects) {
+    pub fn remove_pool(&mut self, code: &[u8], now: Moment, out: &mut DeskEffects) {
         let Some(id) = self.pools.find(code) else { return };
         let shards = self.shards;
         let Some(pool) = self.pools.get_mut(id) else { return };
         pool.successor = None;
         if pool.draining == 0 {
             pool.draining = shards;
+            let parked = self.parked.extract_if(|_, envelope| envelope.lane.pool == id);
+            let parked = parked.map(|(_, envelope)| envelope).collect();
+            self.give_back_parked(parked, now, out);
             self.tell_shards(out, || Control::PoolDrain { pool: id });
         }
     }
@@ -324,6 +329,7 @@ impl Desk {
             return;
         }
         debug_assert_eq!(pool.held, 0, "a drained pool holds nothing");
+        self.owed.forget_pool(id);
         for source in &mut self.sources {
             source.recent.retain(|&other| other != id);
         }
@@ -335,20 +341,20 @@ impl Desk {
     /// Ends: takes no more and asks for everything that has not started.
     pub fn drain(&mut self, now: Moment, out: &mut DeskEffects) {
         self.draining = true;
-        let parked = self.parked.drain().filter_map(|(_, envelope)| self.tracker.slot(envelope.ticket));
-        let mut parked: Vec<u32> = parked.collect();
-        parked.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
-        for slot in parked {
-            self.give_back_slot(slot, now, out);
-        }
+        self.drain_from = now;
+        let parked = self.parked.drain().map(|(_, envelope)| envelope).collect();
+        self.give_back_parked(parked, now, out);
         self.tell_shards(out, || Control::Drain);
     }
 
-    /// True if all that went back can be seen again, so that another process may start at once. While some
-    /// is hidden, newer messages of its group would overtake it: the stop counts as unclean.
+    /// After a drain: true if all that went back can be seen again, so that another process may start at
+    /// once. While some may be hidden (a delay that runs, a message that did not come back when it was
+    /// due, a wait after an unclean stop that is not over), newer messages of its group would overtake it:
+    /// the stop counts as unclean.
     #[must_use]
     pub fn is_clean(&self, now: Moment) -> bool {
-        !self.owed.hides_any(now)
+        let waited = self.sources.iter().all(|source| source.quiet_until <= now);
+        waited && self.owed.are_all_due(self.drain_from, now)
     }
 
     /// How many messages to ask `source` for now; 0 = do not poll it.
@@ -368,7 +374,9 @@ impl Desk {
         {
             return 0;
         }
-        if state.recent.is_empty() {
+        // What is parked waits for older messages that are at their source: they must come in, though the
+        // parked ones fill their pool.
+        if state.recent.is_empty() || !self.parked.is_empty() {
             return state.spec.batch_max;
         }
         let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));

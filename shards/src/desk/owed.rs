@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use crate::clock::Moment;
-use crate::model::{IdHash, LaneKey};
+use crate::model::{IdHash, LaneKey, PoolId};
 
 /// A message that went back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +101,16 @@ impl OwedGroups {
         self.groups.get(&lane)?.iter().find(|owed| owed.id == id).map(|owed| owed.seq)
     }
 
-    /// True if a source still hides one of them.
+    /// True if each of them was due between `since` and `now`.
     #[must_use]
-    pub fn hides_any(&self, now: Moment) -> bool {
-        self.groups.values().flatten().any(|owed| owed.due > now)
+    pub fn are_all_due(&self, since: Moment, now: Moment) -> bool {
+        self.groups.values().flatten().all(|owed| (since..=now).contains(&owed.due))
+    }
+
+    /// A pool is gone, and its lanes with it.
+    pub fn forget_pool(&mut self, pool: PoolId) {
+        self.groups.retain(|lane, _| lane.pool != pool);
+        self.count = self.groups.values().map(VecDeque::len).sum();
     }
 
     /// Gives up on those that did not come back in time. Returns their groups, in order of arrival.
@@ -129,7 +135,6 @@ impl OwedGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PoolId;
     use std::time::Duration;
 
     #[test]

@@ -125,10 +125,19 @@ impl Desk {
         }
     }
 
-    /// Gives back a message that is not with a shard.
-    pub(super) fn give_back_slot(&mut self, slot: u32, now: Moment, out: &mut DeskEffects) {
-        self.make_room(slot, now);
-        self.nack_slot(slot, 0, NackReason::GivenBack, now, out);
+    /// Gives back messages that were parked, in order of arrival. They stay owed.
+    pub(super) fn give_back_parked(&mut self, parked: Vec<Envelope>, now: Moment, out: &mut DeskEffects) {
+        let slots = parked.iter().filter_map(|envelope| self.tracker.slot(envelope.ticket));
+        let mut slots: Vec<u32> = slots.collect();
+        slots.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
+        for slot in slots {
+            let entry = self.tracker.at(slot);
+            let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+            self.remember_tries(source, id, self.tries_of(id, entry.deliveries), 0, now);
+            self.owe(source, lane, id, seq, 0, now);
+            self.make_room(slot, now);
+            self.nack_slot(slot, 0, NackReason::GivenBack, now, out);
+        }
     }
 
     /// Gives back all that is left, oldest first: the process ends now, whatever is still running.

@@ -106,7 +106,7 @@ impl World {
             self.configured[at] = false;
             self.oracle.follow_all(|| format!("pool {code} is removed"));
             self.oracle.on_moved(&self.plan, pool);
-            process.desk.remove_pool(code.as_bytes(), &mut process.out);
+            process.desk.remove_pool(code.as_bytes(), self.now, &mut process.out);
         } else {
             let spec = &mut self.plan.pools[at].spec;
             let (batch_max, parallel) = (spec.batch_max, spec.ungrouped_parallel);

@@ -61,6 +61,8 @@ pub(super) struct Fate {
     /// Deliveries tried in this life; hand-overs that this life can't know of.
     tries: u16,
     unknown: u16,
+    /// Given back by a drain, or because its lease could not be kept.
+    given_back: u16,
     /// As it was sent to its shard: its pool, its attempts, the tries since then.
     pool: PoolId,
     attempts: u16,
@@ -113,6 +115,7 @@ impl Oracle {
             calls: 0,
             tries: 0,
             unknown: 0,
+            given_back: 0,
             pool: PoolId(0),
             attempts: 0,
             tries_since: 0,
@@ -373,7 +376,11 @@ impl Oracle {
                 self.check(11, !acked, || format!("message {message} is nacked after its ack"));
                 let running = self.fates[message as usize].running && !ending;
                 self.check(4, !running, || format!("message {message} is nacked while its call is under way"));
-                let wasted = !matches!(reason, NackReason::Failed | NackReason::GivenBack);
+                // A twin shares its first's fate. What a drain gives back would come back anyway.
+                let wasted = !matches!(reason, NackReason::Failed | NackReason::GivenBack | NackReason::Twin);
+                if reason == NackReason::GivenBack {
+                    self.fates[message as usize].given_back += 1;
+                }
                 let max = plan.sources[usize::from(source.0)].spec.deliveries_max;
                 if let (true, Some(max)) = (wasted, max) {
                     let count = receipt.key & 0xffff;
@@ -401,7 +408,7 @@ impl Oracle {
         let fate = &mut self.fates[message as usize];
         self.open -= usize::from(!fate.acked && !fate.dropped);
         fate.dropped = true;
-        let good = fate.tries > 0 || fate.succeeded || fate.unknown >= 2;
+        let good = fate.tries > 0 || fate.succeeded || fate.unknown + fate.given_back >= 2;
         self.check(8, good, || format!("message {message} is dropped by its broker without a try"));
     }
 
@@ -428,7 +435,9 @@ impl Oracle {
     pub(super) fn patience(&self, plan: &Plan, call_max: Duration) -> Duration {
         let left = u32::try_from(self.open).unwrap_or(u32::MAX);
         // At worst all that is left is one group of one pool: one call, a few hops and a poll each.
-        let serial = (call_max + Duration::from_millis(60)) * left;
+        // A group with a small buffer waits a second or two whenever that is full.
+        let refill = Duration::from_secs(2) / plan.desk.group_buffer_max.unwrap_or(25);
+        let serial = (call_max + Duration::from_millis(60) + refill) * left;
         let rated = WINDOW * (left / RATE_MIN + 1);
         let leases = plan.sources.iter().map(|source| source.spec.lease.unwrap_or(LEASE_ASSUMED));
         serial.max(rated).mul_f32(1.2) + leases.max().unwrap_or(LEASE_ASSUMED) * 6 + Duration::from_secs(180)

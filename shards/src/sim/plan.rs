@@ -102,7 +102,7 @@ impl Plan {
             desk.memory_budget = usize::try_from(rng.range(8_000, 200_000)).unwrap_or(8_000);
         }
         if rng.chance(300_000) {
-            desk.group_buffer_max = u32::try_from(rng.range(1, 20)).ok();
+            desk.group_buffer_max = u32::try_from(rng.range(4, 40)).ok();
         }
         if rng.chance(100_000) {
             desk.hold_max = Duration::from_secs(rng.range(40, 120));
