@@ -225,7 +225,7 @@ impl Ingress {
             Command::SetPool { code, spec } => {
                 self.desk.set_pool(code.as_bytes(), spec, now, &mut self.out);
             }
-            Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), &mut self.out),
+            Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), now, &mut self.out),
             Command::Snapshot(reply) => {
                 for shard in 0..self.links.len() {
                     let shard = ShardId(u8::try_from(shard).unwrap_or(u8::MAX));

@@ -16,12 +16,18 @@ const LIMIT_MARGIN: u16 = 2;
 
 /// How long a message waits at its source when there can be no pool for it.
 const NO_POOL_WAIT_S: u32 = 30;
+/// How long a message waits at its source for an older one that is overdue.
+const OWED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long a message waits at its source for a pool that is being replaced.
+const DRAIN_WAIT_S: u32 = 30;
 
 /// A new message whose pool and group are known.
 struct Candidate {
     arrival: Arrival,
     app_id: IdHash,
     lane: LaneKey,
+    /// Giving it back once more could make its broker drop it.
+    near: bool,
 }
 
 /// A pool's part of a batch.
@@ -58,6 +64,7 @@ impl Desk {
                 candidates.push(candidate);
             }
         }
+        self.hold_with_near(source, &mut candidates);
         let lease = self.sources[usize::from(source.0)].spec.lease;
         for share in &mut shares {
             let pool = self.pools.get(share.pool);
@@ -76,6 +83,19 @@ impl Desk {
                 let code = String::from_utf8_lossy(&pool.code).into_owned();
                 out.warnings.push(Warning::QueueFull { code, count: share.turned_away });
             }
+        }
+    }
+
+    /// Where the broker locks groups, what goes back takes what follows it in its batch along: if one of
+    /// them must not go back, none of that group may.
+    fn hold_with_near(&self, source: SourceId, candidates: &mut [Candidate]) {
+        let spec = &self.sources[usize::from(source.0)].spec;
+        if spec.ordering != Ordering::Batch || spec.deliveries_max.is_none() {
+            return;
+        }
+        let lanes: Vec<LaneKey> = candidates.iter().filter(|it| it.near).map(|it| it.lane).collect();
+        for candidate in candidates.iter_mut().filter(|it| lanes.contains(&it.lane)) {
+            candidate.near = true;
         }
     }
 
@@ -104,11 +124,11 @@ impl Desk {
         }
         if self.draining {
             // The last receive came in late: straight back, in order.
-            out.tells.push((source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }));
+            self.tell(source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }, out);
             return None;
         }
         if self.completed.contains(arrival.broker_id) {
-            out.tells.push((source, receipt, Tell::Ack { ticket: None }));
+            self.tell(source, receipt, Tell::Ack { ticket: None }, out);
             return None;
         }
         let app_id = self.hasher.app_id(arrival.parcel.id());
@@ -123,7 +143,8 @@ impl Desk {
             self.chain(source, first, &arrival, app_id, lane, now, out);
             return None;
         }
-        Some(Candidate { arrival, app_id, lane })
+        let near = self.is_near_limit(source, arrival.deliveries);
+        Some(Candidate { arrival, app_id, lane, near })
     }
 
     /// The same message again: its lease ran out, or the connection was lost. The newest receipt is the
@@ -143,7 +164,7 @@ impl Desk {
         self.start_lease(slot, now);
         if closing {
             let ticket = Some(self.tracker.ticket(slot));
-            out.tells.push((source, receipt, Tell::Ack { ticket }));
+            self.tell(source, receipt, Tell::Ack { ticket }, out);
         }
     }
 
@@ -161,7 +182,7 @@ impl Desk {
     ) {
         let delivered = self.tracker.at(first).stage == Stage::Closing;
         if self.tuning.ack_requeued || delivered {
-            out.tells.push((source, arrival.receipt, Tell::Ack { ticket: None }));
+            self.tell(source, arrival.receipt, Tell::Ack { ticket: None }, out);
             return;
         }
         let slot = self.tracker.hold(
@@ -216,29 +237,41 @@ impl Desk {
         now: Moment,
         out: &mut DeskEffects,
     ) {
-        let Candidate { arrival, app_id, lane } = candidate;
+        let Candidate { arrival, app_id, lane, near } = candidate;
         // A second one in the same batch: the first is held by now.
         if let Some(first) = self.tracker.by_app_id(app_id) {
             return self.chain(source, first, &arrival, app_id, lane, now, out);
         }
         let spec = self.sources[usize::from(source.0)].spec;
         let strict = spec.ordering == Ordering::Strict && arrival.dispatch == Dispatch::BlockOnError;
-        let near = self.is_near_limit(source, arrival.deliveries);
         let claim = if strict { self.owed.claim(lane, arrival.broker_id) } else { Claim::Free };
         let Some(share) = shares.iter_mut().find(|share| share.pool == lane.pool) else { return };
         if let Claim::Wait(due) = claim {
             if near {
                 return self.park(source, arrival, app_id, lane, now, out);
             }
-            let wait = due.since(now).max(Duration::from_secs(1));
+            // One that is overdue is waited for ever longer: each look costs the later ones a hand-over.
+            let wait = due.since(now).max(now.since(due)).clamp(OWED_WAIT.0, OWED_WAIT.1);
             let delay_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
             return self.turn_away(source, &arrival, lane, delay_s, NackReason::Owed, now, out);
         }
         let blocked = self.groups.get(&lane).is_some_and(|group| group.blocked_in == self.batch);
-        let fits = share.admitted > 0 && !blocked && self.has_room(&arrival, lane);
-        if !fits && !near {
+        if self.pools.get(lane.pool).is_some_and(|pool| pool.draining > 0) {
+            // Its successor is not there yet, and the shards give back whatever comes.
+            return self.turn_away(source, &arrival, lane, DRAIN_WAIT_S, NackReason::GivenBack, now, out);
+        }
+        let full = share.admitted == 0;
+        let fits = !full && !blocked && self.has_room(&arrival, lane);
+        // The one that parked messages wait for comes in, because they hold room until it does.
+        let unparks = claim == Claim::Oldest && !self.parked.is_empty();
+        if !fits && !near && !unparks {
             share.turned_away += 1;
-            let delay_s = self.pools.get(lane.pool).map_or(1, |pool| pool.room_wait_s(share.count));
+            let delay_s = match self.pools.get(lane.pool) {
+                Some(pool) if full => pool.room_wait_s(share.count),
+                // The group has its fill, not the pool. A lock keeps it at the broker until that is done.
+                _ if spec.ordering == Ordering::Batch => 0,
+                _ => 1,
+            };
             return self.turn_away(source, &arrival, lane, delay_s, NackReason::NoRoom, now, out);
         }
         if near && !fits {
@@ -246,7 +279,7 @@ impl Desk {
         }
         share.admitted = share.admitted.saturating_sub(1);
         let seq = self.owed.seq(lane, arrival.broker_id);
-        let envelope = self.take_in(source, arrival, app_id, lane, now);
+        let envelope = self.take_in(source, arrival, app_id, lane, near, now);
         if let Some(seq) = seq
             && let Some(slot) = self.tracker.slot(envelope.ticket)
         {
@@ -294,7 +327,6 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         let spec = self.sources[usize::from(source.0)].spec;
-        self.untried.note(arrival.broker_id, now);
         match spec.ordering {
             Ordering::Strict if arrival.dispatch == Dispatch::BlockOnError => {
                 self.tracker.count_arrival();
@@ -308,7 +340,17 @@ impl Desk {
             }
             _ => {}
         }
-        out.tells.push((source, arrival.receipt, Tell::Nack { delay_s, reason }));
+        let attempts = self.tries_of(arrival.broker_id, arrival.deliveries);
+        self.remember_tries(source, arrival.broker_id, attempts, delay_s, now);
+        self.tell(source, arrival.receipt, Tell::Nack { delay_s, reason }, out);
+    }
+
+    /// Tells a source, unless the receipt is of a connection that is gone (D4): then the broker has the
+    /// message back, and hands it over again.
+    fn tell(&self, source: SourceId, receipt: Receipt, tell: Tell, out: &mut DeskEffects) {
+        if self.is_live(source, receipt) {
+            out.tells.push((source, receipt, tell));
+        }
     }
 
     /// Holds a new message and makes its envelope.
@@ -318,12 +360,11 @@ impl Desk {
         arrival: Arrival,
         app_id: IdHash,
         lane: LaneKey,
+        near: bool,
         now: Moment,
     ) -> Envelope {
         let bytes = arrival.parcel.bytes();
-        let (broker_id, deliveries) = (arrival.broker_id, arrival.deliveries);
         let spec = self.sources[usize::from(source.0)].spec;
-        let near = self.is_near_limit(source, arrival.deliveries);
         let slot = self.tracker.hold(
             Newcomer {
                 broker_id: arrival.broker_id,
@@ -355,7 +396,7 @@ impl Desk {
             ticket: self.tracker.ticket(slot),
             lane,
             batch: self.batch,
-            attempts: self.untried.attempts(broker_id, deliveries),
+            attempts: self.tries_of(arrival.broker_id, arrival.deliveries),
             attempts_max: spec.attempts_max,
             ordering: spec.ordering,
             dispatch: arrival.dispatch,
@@ -375,7 +416,7 @@ impl Desk {
     ) {
         out.warnings.push(Warning::NearLimit { source });
         let broker_id = arrival.broker_id;
-        let envelope = self.take_in(source, arrival, app_id, lane, now);
+        let envelope = self.take_in(source, arrival, app_id, lane, true, now);
         if let Some(slot) = self.tracker.slot(envelope.ticket) {
             let seq = self.owed.seq(lane, broker_id).unwrap_or(self.tracker.at(slot).seq);
             let entry = self.tracker.at_mut(slot);

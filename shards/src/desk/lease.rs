@@ -9,6 +9,8 @@ use std::time::Duration;
 const EXTEND_AT: u32 = 3;
 /// Failed tries after which a message goes back while its lease still runs.
 const EXTENSIONS_FAILED_MAX: u8 = 2;
+/// How long a message that is due back is waited for before its tries are forgotten: polling may pause.
+const TRIES_KEPT: Duration = Duration::from_secs(900);
 /// How often delivered ids and owed groups are looked through.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -31,7 +33,7 @@ impl Desk {
         }
         self.next_look = now + LOOK_EVERY;
         self.completed.expire(now);
-        self.untried.expire(now);
+        self.tried.expire(now);
         let gone = self.owed.expire(now);
         if !gone.is_empty() {
             out.warnings.push(Warning::OwedExpired { count: gone.len() });
@@ -98,7 +100,8 @@ impl Desk {
         });
         let quiet = self.sources.iter().flat_map(|source| [source.quiet_until, source.strained_until]);
         let quiet = quiet.filter(|&until| until > Moment::ZERO && until >= self.next_look);
-        let look = (!self.completed.is_empty() || !self.owed.is_empty()).then_some(self.next_look);
+        let look = (!self.completed.is_empty() || !self.owed.is_empty() || !self.tried.is_empty())
+            .then_some(self.next_look);
         sources.chain(quiet).chain(look).min()
     }
 
@@ -115,6 +118,27 @@ impl Desk {
         let due = now + Duration::from_secs(u64::from(delay_s));
         let lease = self.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED);
         self.owed.owe(lane, id, seq, due, due + lease * 2);
+    }
+
+    /// Remembers how often a message that goes back was tried, where that is limited.
+    pub(super) fn remember_tries(
+        &mut self,
+        source: SourceId,
+        id: IdHash,
+        attempts: u16,
+        delay_s: u32,
+        now: Moment,
+    ) {
+        let spec = &self.sources[usize::from(source.0)].spec;
+        if spec.attempts_max > 0 {
+            let back = now + Duration::from_secs(u64::from(delay_s));
+            self.tried.remember(id, attempts, back + TRIES_KEPT);
+        }
+    }
+
+    /// Attempts of an arrival: as remembered, else as often as its broker handed it over before.
+    pub(super) fn tries_of(&self, id: IdHash, deliveries: u16) -> u16 {
+        self.tried.get(id).unwrap_or(deliveries.saturating_sub(1))
     }
 
     /// After older ones were given up: a parked message may be the oldest now.

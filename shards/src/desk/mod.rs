@@ -16,7 +16,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 mod track;
-mod untried;
+mod tried;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,6 @@ pub use capacity::{DEFAULT_POOL, POOLS_MAX, PoolDesk};
 pub use completed::Completed;
 pub use owed::{Claim, OwedGroups};
 pub use track::{Entry, Newcomer, Receipt, Stage, Tracker};
-pub use untried::Untried;
 
 use crate::clock::Moment;
 use crate::model::{
@@ -37,9 +36,12 @@ use crate::model::{
 };
 use crate::shard::PoolShared;
 use capacity::Pools;
+use tried::Tried;
 
 /// How long a source without leases is waited for where a lease would say.
 pub const LEASE_ASSUMED: Duration = Duration::from_secs(30);
+/// waits for an owed one goes back for up to two seconds longer.
+const HIDDEN_MAX: Duration = Duration::from_secs(32);
 /// Pools that a source's recent messages went to: what decides whether to poll it.
 const RECENT_POOLS: usize = 16;
 
@@ -200,7 +202,7 @@ pub struct Desk {
     tracker: Tracker,
     completed: Completed,
     owed: OwedGroups,
-    untried: Untried,
+    tried: Tried,
     parked: HashMap<IdHash, Envelope>,
     pools: Pools,
     sources: Vec<Source>,
@@ -208,6 +210,7 @@ pub struct Desk {
     batch: BatchId,
     bytes: usize,
     draining: bool,
+    drain_from: Moment,
     next_look: Moment,
     #[cfg(feature = "sim")]
     traps: Traps,
@@ -225,7 +228,7 @@ impl Desk {
             tracker: Tracker::new(),
             completed: Completed::new(tuning.completed_max),
             owed: OwedGroups::default(),
-            untried: Untried::new(tuning.owed_max),
+            tried: Tried::new(tuning.owed_max),
             parked: HashMap::new(),
             pools: Pools::default(),
             sources: Vec::new(),
@@ -233,6 +236,7 @@ impl Desk {
             batch: BatchId(0),
             bytes: 0,
             draining: false,
+            drain_from: Moment::NEVER,
             next_look: Moment::ZERO,
             #[cfg(feature = "sim")]
             traps: Traps::default(),
@@ -252,13 +256,13 @@ impl Desk {
     }
 
     /// A new source. `unclean`: the process ended without giving back what it held; where the broker does
-    /// not lock groups, nothing is asked for until those leases have run out.
+    /// not lock groups, nothing is asked for until those leases and give-back delays have run out.
     pub fn add_source(&mut self, spec: SourceSpec, unclean: bool, now: Moment) -> SourceId {
         let quarantined = unclean && spec.ordering == Ordering::Strict;
         #[cfg(feature = "sim")]
         let quarantined = quarantined && !self.traps.no_quarantine;
         let quiet_until = match spec.lease {
-            Some(lease) if quarantined => now + lease,
+            Some(lease) if quarantined => now + lease.max(HIDDEN_MAX),
             _ => Moment::ZERO,
         };
         self.sources.push(Source {
@@ -300,13 +304,16 @@ impl Desk {
     }
 
     /// Removes a pool: what has not started goes back, the rest finishes.
-    pub fn remove_pool(&mut self, code: &[u8], out: &mut DeskEffects) {
+    pub fn remove_pool(&mut self, code: &[u8], now: Moment, out: &mut DeskEffects) {
         let Some(id) = self.pools.find(code) else { return };
         let shards = self.shards;
         let Some(pool) = self.pools.get_mut(id) else { return };
         pool.successor = None;
         if pool.draining == 0 {
             pool.draining = shards;
+            let parked = self.parked.extract_if(|_, envelope| envelope.lane.pool == id);
+            let parked = parked.map(|(_, envelope)| envelope).collect();
+            self.give_back_parked(parked, now, out);
             self.tell_shards(out, || Control::PoolDrain { pool: id });
         }
     }
@@ -319,6 +326,7 @@ impl Desk {
             return;
         }
         debug_assert_eq!(pool.held, 0, "a drained pool holds nothing");
+        self.owed.forget_pool(id);
         for source in &mut self.sources {
             source.recent.retain(|&other| other != id);
         }
@@ -330,13 +338,20 @@ impl Desk {
     /// Ends: takes no more and asks for everything that has not started.
     pub fn drain(&mut self, now: Moment, out: &mut DeskEffects) {
         self.draining = true;
-        let parked = self.parked.drain().filter_map(|(_, envelope)| self.tracker.slot(envelope.ticket));
-        let mut parked: Vec<u32> = parked.collect();
-        parked.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
-        for slot in parked {
-            self.give_back_slot(slot, now, out);
-        }
+        self.drain_from = now;
+        let parked = self.parked.drain().map(|(_, envelope)| envelope).collect();
+        self.give_back_parked(parked, now, out);
         self.tell_shards(out, || Control::Drain);
+    }
+
+    /// After a drain: true if all that went back can be seen again, so that another process may start at
+    /// once. While some may be hidden (a delay that runs, a message that did not come back when it was
+    /// due, a wait after an unclean stop that is not over), newer messages of its group would overtake it:
+    /// the stop counts as unclean.
+    #[must_use]
+    pub fn is_clean(&self, now: Moment) -> bool {
+        let waited = self.sources.iter().all(|source| source.quiet_until <= now);
+        waited && self.owed.are_all_due(self.drain_from, now)
     }
 
     /// How many messages to ask `source` for now; 0 = do not poll it.
@@ -356,7 +371,9 @@ impl Desk {
         {
             return 0;
         }
-        if state.recent.is_empty() {
+        // What is parked waits for older messages that are at their source: they must come in, though the
+        // parked ones fill their pool.
+        if state.recent.is_empty() || !self.parked.is_empty() {
             return state.spec.batch_max;
         }
         let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));

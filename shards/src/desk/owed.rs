@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use crate::clock::Moment;
-use crate::model::{IdHash, LaneKey};
+use crate::model::{IdHash, LaneKey, PoolId};
 
 /// A message that went back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,18 @@ impl OwedGroups {
         self.groups.get(&lane)?.iter().find(|owed| owed.id == id).map(|owed| owed.seq)
     }
 
+    /// True if each of them was due between `since` and `now`.
+    #[must_use]
+    pub fn are_all_due(&self, since: Moment, now: Moment) -> bool {
+        self.groups.values().flatten().all(|owed| (since..=now).contains(&owed.due))
+    }
+
+    /// A pool is gone, and its lanes with it.
+    pub fn forget_pool(&mut self, pool: PoolId) {
+        self.groups.retain(|lane, _| lane.pool != pool);
+        self.count = self.groups.values().map(VecDeque::len).sum();
+    }
+
     /// Gives up on those that did not come back in time. Returns their groups, in order of arrival.
     pub fn expire(&mut self, now: Moment) -> Vec<LaneKey> {
         let mut gone = Vec::new();
@@ -123,7 +135,6 @@ impl OwedGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PoolId;
     use std::time::Duration;
 
     #[test]

@@ -11,6 +11,8 @@ impl Desk {
         let Settlement { envelope, verdict } = settlement;
         let Some(slot) = self.tracker.slot(envelope.ticket) else { return };
         self.make_room(slot, now);
+        let entry = self.tracker.at(slot);
+        let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
         match verdict {
             Verdict::Ack => {
                 let ticket = Some(envelope.ticket);
@@ -18,18 +20,15 @@ impl Desk {
             }
             Verdict::DeadLetter { reason, status } => {
                 let Envelope { parcel, ticket, attempts, .. } = envelope;
+                self.remember_tries(source, id, attempts, 0, now);
                 self.close(slot, Tell::DeadLetter { ticket, parcel, reason, status, attempts }, now, out);
             }
             Verdict::Nack { delay_s, reason } => {
-                let entry = self.tracker.at(slot);
-                let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
-                if !reason.is_attempt() {
-                    self.untried.note(id, now);
-                }
+                self.remember_tries(source, id, envelope.attempts, delay_s, now);
                 if envelope.ordering == Ordering::Strict && envelope.dispatch == Dispatch::BlockOnError {
                     self.owe(source, lane, id, seq, delay_s, now);
                 }
-                self.nack_slot(slot, delay_s, reason, out);
+                self.nack_slot(slot, delay_s, reason, now, out);
             }
         }
     }
@@ -59,7 +58,7 @@ impl Desk {
                 let ticket = Some(self.tracker.ticket(twin));
                 self.close(twin, Tell::Ack { ticket }, now, out);
             } else {
-                self.nack_slot(twin, 0, NackReason::Twin, out);
+                self.nack_slot(twin, 0, NackReason::Twin, now, out);
             }
         }
         if delivered {
@@ -86,7 +85,6 @@ impl Desk {
         let repeats = self.sources[usize::from(source.0)].spec.repeats;
         let until = now + self.lease_of(source) * 2;
         let entry = self.tracker.release(slot);
-        self.untried.forget(entry.broker_id);
         if !done || repeats || !self.is_live(source, entry.receipt) {
             self.completed.remember(entry.broker_id, until);
         }
@@ -106,12 +104,17 @@ impl Desk {
         if self.sources[usize::from(source.0)].spec.ordering == Ordering::Strict {
             self.owe(source, lane, id, seq, delay_s, now);
         }
-        self.nack_slot(slot, delay_s, NackReason::Failed, out);
+        self.nack_slot(slot, delay_s, NackReason::Failed, now, out);
     }
 
-    pub(super) fn nack_slot(&mut self, slot: u32, delay_s: u32, reason: NackReason, out: &mut DeskEffects) {
+    fn nack_slot(&mut self, slot: u32, delay_s: u32, reason: NackReason, now: Moment, out: &mut DeskEffects) {
         while let Some(twin) = self.tracker.take_twin(slot) {
-            self.nack_slot(twin, delay_s, NackReason::Twin, out);
+            let (source, id, deliveries) = {
+                let entry = self.tracker.at(twin);
+                (entry.source, entry.broker_id, entry.deliveries)
+            };
+            self.remember_tries(source, id, self.tries_of(id, deliveries), delay_s, now);
+            self.nack_slot(twin, delay_s, NackReason::Twin, now, out);
         }
         let entry = self.tracker.release(slot);
         if self.is_live(entry.source, entry.receipt) {
@@ -119,10 +122,19 @@ impl Desk {
         }
     }
 
-    /// Gives back a message that is not with a shard.
-    pub(super) fn give_back_slot(&mut self, slot: u32, now: Moment, out: &mut DeskEffects) {
-        self.make_room(slot, now);
-        self.nack_slot(slot, 0, NackReason::GivenBack, out);
+    /// Gives back messages that were parked, in order of arrival. They stay owed.
+    pub(super) fn give_back_parked(&mut self, parked: Vec<Envelope>, now: Moment, out: &mut DeskEffects) {
+        let slots = parked.iter().filter_map(|envelope| self.tracker.slot(envelope.ticket));
+        let mut slots: Vec<u32> = slots.collect();
+        slots.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
+        for slot in slots {
+            let entry = self.tracker.at(slot);
+            let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+            self.remember_tries(source, id, self.tries_of(id, entry.deliveries), 0, now);
+            self.owe(source, lane, id, seq, 0, now);
+            self.make_room(slot, now);
+            self.nack_slot(slot, 0, NackReason::GivenBack, now, out);
+        }
     }
 
     /// Gives back all that is left, oldest first: the process ends now, whatever is still running.

@@ -129,6 +129,16 @@ impl Shard {
                 self.lanes.get_mut(lane).calls = 0;
                 self.pause(lane, now + Duration::from_secs(u64::from(delay_s)));
             }
+            // Followers that must not go back: the head stays too, because the broker would not hand it
+            // over while they are here.
+            (Ordering::Batch, Dispatch::BlockOnError)
+                if !draining
+                    && head.flags.has(Flags::NEAR_LIMIT)
+                    && !head.flags.has(Flags::LAST_OF_BATCH) =>
+            {
+                self.lanes.get_mut(lane).calls = 0;
+                self.pause(lane, now + Duration::from_secs(u64::from(delay_s)));
+            }
             (Ordering::Batch, Dispatch::BlockOnError) => self.nack_batch(lane, verdict, out),
             _ => {
                 for _ in 0..span {
@@ -165,7 +175,8 @@ impl Shard {
             Verdict::Nack { delay_s, .. } => delay_s.max(self.tuning.cascade_delay_s),
             Verdict::Ack | Verdict::DeadLetter { .. } => self.tuning.cascade_delay_s,
         };
-        let follow = Verdict::Nack { delay_s, reason: NackReason::Cascade };
+        let reason = if self.is_draining(lane) { NackReason::GivenBack } else { NackReason::Cascade };
+        let follow = Verdict::Nack { delay_s, reason };
         let Some(head) = self.dequeue(lane) else { return };
         let (batch, cascades) = (head.batch, head.dispatch == Dispatch::BlockOnError);
         let mut complete = head.flags.has(Flags::LAST_OF_BATCH);
