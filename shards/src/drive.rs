@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::{Clock, Moment, unix_s};
+use crate::clock::{Clock, Moment, thread_cpu, unix_s};
 use crate::courier::{Courier, Out, Request};
 use crate::link::{Bell, Rx, Tx};
 use crate::meter::ShardSnapshot;
@@ -66,7 +66,6 @@ struct Turn {
     unrung_since: Moment,
     latency: Histogram<u64>,
     started: Moment,
-    busy_ns: u64,
     last_work: Moment,
 }
 
@@ -81,7 +80,6 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
         unrung_since: started,
         latency: Histogram::new_with_bounds(1, LATENCY_US_MAX, 2).expect("valid bounds"),
         started,
-        busy_ns: 0,
         last_work: started,
     };
     let mut now = started;
@@ -90,17 +88,13 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
     while !core.shard.is_stopped() && !(core.events.is_closed() && core.events.is_empty()) {
         wait(&mut core, &mut wire, &turn, now).await;
         now = Clock.now();
-        let worked = take_turn(&mut core, &mut wire, &mut turn, now);
-        let end = Clock.now();
-        turn.busy_ns += u64::try_from(end.since(now).as_nanos()).unwrap_or(0);
-        if worked {
-            turn.last_work = end;
+        if take_turn(&mut core, &mut wire, &mut turn, now) {
+            turn.last_work = now;
         }
-        if end.since(wall_set) > WALL_EVERY {
-            wall_set = end;
-            core.courier.set_wall(end, unix_s());
+        if now.since(wall_set) > WALL_EVERY {
+            wall_set = now;
+            core.courier.set_wall(now, unix_s());
         }
-        now = end;
     }
 }
 
@@ -208,7 +202,7 @@ fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
     turn.unrung = turn.unrung.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     for mut report in turn.effects.reports.drain(..) {
         if let FromShard::Snapshot(snapshot) = &mut report {
-            complete(snapshot, &turn.latency, connections, turn.busy_ns, now.since(turn.started));
+            complete(snapshot, &turn.latency, connections, now.since(turn.started));
         }
         if !turn.backlog.is_empty() {
             turn.backlog.push_back(report);
@@ -245,15 +239,11 @@ fn ring_desk(core: &mut Core, turn: &mut Turn, now: Moment) {
     }
 }
 
-fn complete(
-    snapshot: &mut ShardSnapshot,
-    latency: &Histogram<u64>,
-    connections: usize,
-    busy_ns: u64,
-    age: Duration,
-) {
+/// Adds what the shard itself does not know. Busy is CPU time: it counts the kernel's share of sending and
+/// receiving, which happens inside the wire's wait.
+fn complete(snapshot: &mut ShardSnapshot, latency: &Histogram<u64>, connections: usize, age: Duration) {
     snapshot.call_us = Some(latency.clone());
     snapshot.connections = u32::try_from(connections).unwrap_or(u32::MAX);
-    snapshot.busy_ns = busy_ns;
+    snapshot.busy_ns = u64::try_from(thread_cpu().as_nanos()).unwrap_or(u64::MAX);
     snapshot.age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
 }

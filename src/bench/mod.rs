@@ -270,7 +270,7 @@ pub fn latency_between(before: &IngressSnapshot, after: &IngressSnapshot) -> His
     all
 }
 
-/// The busiest shard's share of time outside waiting.
+/// The busiest shard's share of its core.
 fn busy_between(before: &IngressSnapshot, after: &IngressSnapshot) -> f64 {
     let pairs = before.shards.iter().zip(&after.shards);
     pairs.map(|(b, a)| ratio(a.busy_ns - b.busy_ns, ratio(a.age_ns - b.age_ns, 1.0))).fold(0.0, f64::max)
