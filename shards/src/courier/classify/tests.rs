@@ -1,3 +1,5 @@
+//! The router document's table, row by row.
+
 use super::*;
 
 const NOW_S: u64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT

@@ -1,3 +1,5 @@
+//! Answers, whole and in pieces.
+
 use super::*;
 
 const LIMITS: Limits = Limits { head_bytes: 1024, body_bytes: 256 };

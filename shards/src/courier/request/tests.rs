@@ -1,3 +1,5 @@
+//! Requests, byte by byte.
+
 use super::*;
 use crate::model::Parts;
 

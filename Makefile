@@ -1,0 +1,78 @@
+# The only door. `make` lists what it opens; every target does its own set-up.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+CARGO      ?= cargo
+SEEDS      ?= 2000
+SEED       ?=
+FUZZ_CASES ?= 2000000
+FUZZ_SEED  ?= 1
+
+# `--cfg loom` rebuilds all it touches, so those builds live apart.
+LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p shards-loom --test models
+SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
+
+.PHONY: help run test check lint deny sim loom fuzz bench perf docs clean setup
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: setup ## Build, then run the demo: engine, in-memory messages and a local sink
+	$(CARGO) run --release --bin corelane -- demo
+
+test: check ## Everything that must be green: check, all tests, benches as smoke, loom, 200 seeds of the simulator
+	$(CARGO) test --workspace
+	$(LOOM)
+	@$(MAKE) --no-print-directory sim SEEDS=200
+
+check: setup lint deny docs ## Format, clippy, licences and advisories, docs
+
+lint: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+deny: setup
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+	  $(CARGO) deny check; \
+	else \
+	  echo '!! SKIPPED: cargo deny is not installed; licences and advisories were NOT checked.'; \
+	  echo '!!          cargo install --locked cargo-deny'; \
+	fi
+
+sim: setup ## Simulate SEEDS=2000 runs, or replay one with SEED=n
+	SEEDS=$(SEEDS) $(if $(SEED),SEED=$(SEED)) $(SIM)
+
+loom: setup ## Model-check bell, permits and rate in every interleaving
+	$(LOOM)
+
+fuzz: setup ## Long differential fuzz of the HTTP/1.1 parser: FUZZ_CASES=2000000 FUZZ_SEED=1
+	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --release -p shards --test courier_fuzz -- --nocapture
+
+bench: setup ## Micro-benches, in full
+	$(CARGO) bench -p corelane --benches
+
+perf: setup ## Yardstick, baseline and corelane, interleaved, beside their budgets (about 8 minutes)
+	$(CARGO) build --release --workspace
+	ulimit -n $$(ulimit -Hn) && target/release/compare --out perf/out/$$(date -u +%F)-$$(hostname)
+
+docs: setup ## Build the API docs; a broken link fails
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+clean: ## Remove what was built
+	$(CARGO) clean
+
+# A Rust toolchain is given; the rest is brought here, loudly. Rust links with cc, ring and glommio compile
+# with it, and glommio's build script starts git (and panics without one).
+setup:
+	@command -v $(CARGO) >/dev/null || { echo '!! cargo is missing: install a Rust toolchain first'; exit 1; }
+	@missing=; command -v cc >/dev/null || missing="gcc libc6-dev"; command -v git >/dev/null || missing="$$missing git"; \
+	if [ -n "$$missing" ]; then \
+	  echo "-- missing: $$missing. Installing by apt."; \
+	  if [ "$$(id -u)" = 0 ]; then as=; else as=sudo; fi; \
+	  $$as apt-get update -q && $$as apt-get install -y -q --no-install-recommends $$missing; \
+	fi
+	@$(CARGO) fmt --version >/dev/null 2>&1 || { echo '-- adding rustfmt'; rustup component add rustfmt; }
+	@$(CARGO) clippy --version >/dev/null 2>&1 || { echo '-- adding clippy'; rustup component add clippy; }
