@@ -3,7 +3,7 @@
 use super::track::Stage;
 use super::{Desk, DeskEffects, Tell};
 use crate::clock::Moment;
-use crate::model::{Dispatch, Envelope, NackReason, Ordering, Settlement, Ticket, Verdict};
+use crate::model::{Envelope, NackReason, Settlement, Ticket, Verdict};
 
 impl Desk {
     /// A shard is done with a message: tell its source, and make room.
@@ -12,7 +12,7 @@ impl Desk {
         let Some(slot) = self.tracker.slot(envelope.ticket) else { return };
         self.make_room(slot, now);
         let entry = self.tracker.at(slot);
-        let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+        let (source, id) = (entry.source, entry.broker_id);
         match verdict {
             Verdict::Ack => {
                 let ticket = Some(envelope.ticket);
@@ -25,9 +25,6 @@ impl Desk {
             }
             Verdict::Nack { delay_s, reason } => {
                 self.remember_tries(source, id, envelope.attempts, delay_s, now);
-                if envelope.ordering == Ordering::Strict && envelope.dispatch == Dispatch::BlockOnError {
-                    self.owe(source, lane, id, seq, delay_s, now);
-                }
                 self.nack_slot(slot, delay_s, reason, now, out);
             }
         }
@@ -62,7 +59,7 @@ impl Desk {
                 self.nack_slot(twin, 0, NackReason::Twin, now, out);
             }
         }
-        self.tracker.at_mut(slot).stage = Stage::Closing;
+        self.tracker.at_mut(slot).stage = if delivered { Stage::Closing } else { Stage::SettingAside };
         // A dead letter is written whatever the receipt; an ack of another epoch is not sent: the broker
         // hands the message over again, and then it is acked without a call.
         if self.is_live(source, receipt) || !delivered {
@@ -95,11 +92,6 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         let Some(slot) = self.tracker.slot(ticket) else { return };
-        let entry = self.tracker.at(slot);
-        let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
-        if self.sources[usize::from(source.0)].spec.ordering == Ordering::Strict {
-            self.owe(source, lane, id, seq, delay_s, now);
-        }
         self.nack_slot(slot, delay_s, NackReason::Failed, now, out);
     }
 
@@ -120,6 +112,9 @@ impl Desk {
             self.nack_slot(twin, delay_s, NackReason::Twin, now, out);
         }
         let entry = self.tracker.release(slot);
+        if entry.blocks {
+            self.owe(entry.source, entry.lane, entry.broker_id, entry.seq, delay_s, now);
+        }
         if self.is_live(entry.source, entry.receipt) {
             out.tells.push((entry.source, entry.receipt, Tell::Nack { delay_s, reason }));
         }
@@ -132,9 +127,8 @@ impl Desk {
         slots.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
         for slot in slots {
             let entry = self.tracker.at(slot);
-            let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+            let (source, id) = (entry.source, entry.broker_id);
             self.remember_tries(source, id, self.tries_of(id, entry.deliveries), 0, now);
-            self.owe(source, lane, id, seq, 0, now);
             self.make_room(slot, now);
             self.nack_slot(slot, 0, NackReason::GivenBack, now, out);
         }
@@ -144,7 +138,8 @@ impl Desk {
     pub fn give_back_rest(&mut self, out: &mut DeskEffects) {
         for slot in self.tracker.in_order() {
             let entry = self.tracker.at(slot);
-            if entry.stage != Stage::Closing && self.is_live(entry.source, entry.receipt) {
+            let closing = matches!(entry.stage, Stage::Closing | Stage::SettingAside);
+            if !closing && self.is_live(entry.source, entry.receipt) {
                 let tell = Tell::Nack { delay_s: 0, reason: NackReason::GivenBack };
                 out.tells.push((entry.source, entry.receipt, tell));
             }

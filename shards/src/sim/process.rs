@@ -10,7 +10,7 @@ use super::world::{Event, World};
 use crate::clock::Moment;
 use crate::desk::{Arrival, Desk, DeskEffects, Receipt, Tell};
 use crate::model::{
-    CallId, FromShard, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard,
+    CallId, Control, FromShard, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard,
 };
 use crate::shard::{Effects, Shard};
 
@@ -73,6 +73,7 @@ pub(super) struct Process {
     pub(super) ports: Vec<Port>,
     pub(super) out: DeskEffects,
     at: Moment,
+    born: Moment,
     /// Set while it drains: calls may go on until then.
     pub(super) ends: Option<Moment>,
     gave_back: bool,
@@ -99,6 +100,7 @@ impl Process {
             ports: plan.sources.iter().map(|_| Port::default()).collect(),
             out: DeskEffects::default(),
             at: Moment::NEVER,
+            born: now,
             ends: None,
             gave_back: false,
             untold: false,
@@ -250,7 +252,19 @@ impl World {
                     let message = number_of(&envelope.parcel);
                     self.oracle.on_run(message, envelope.lane, envelope.attempts, envelope.attempts_max);
                 }
-                ToShard::Control(control) => self.oracle.on_control(control),
+                ToShard::Control(control) => {
+                    self.oracle.on_control(control);
+                    // A pool that was added while its namesake drained starts only now.
+                    if let Control::PoolAdd { pool, .. } = &**control
+                        && self.now > process.born
+                    {
+                        let code = process.desk.pools().find(|(id, _)| id == pool).map(|(_, it)| &*it.code);
+                        let is = |plan: &super::plan::PoolPlan| Some(plan.code.as_bytes()) == code;
+                        if let Some(at) = self.plan.pools.iter().position(is) {
+                            self.oracle.on_moved(&self.plan, u16::try_from(at).unwrap_or(0));
+                        }
+                    }
+                }
             }
         }
         for (shard, run) in runs.drain(..) {
