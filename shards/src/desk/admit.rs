@@ -280,7 +280,7 @@ impl Desk {
         let full = share.admitted == 0;
         let fits = !full && !blocked && self.has_room(&arrival, lane);
         // The one that parked messages wait for comes in, because they hold room until it does.
-        let unparks = claim == Claim::Oldest && !self.parked.is_empty();
+        let unparks = claim == Claim::Oldest && !self.parked.is_empty() && self.owed.has_parked(lane);
         if !fits && !near && !unparks {
             share.turned_away += 1;
             let delay_s = match self.pools.get(lane.pool) {

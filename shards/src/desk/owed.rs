@@ -118,6 +118,12 @@ impl OwedGroups {
         self.groups.get(&lane)?.front().map(|owed| owed.id)
     }
 
+    /// A message of this group is kept here until the oldest is back.
+    #[must_use]
+    pub fn has_parked(&self, lane: LaneKey) -> bool {
+        self.groups.get(&lane).is_some_and(|group| group.iter().any(|owed| owed.expires == Moment::NEVER))
+    }
+
     /// The place in the order of arrival that an owed message had.
     #[must_use]
     pub fn seq(&self, lane: LaneKey, id: IdHash) -> Option<u64> {

@@ -104,14 +104,13 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         while let Some(twin) = self.tracker.take_twin(slot) {
-            let (source, id, deliveries) = {
-                let entry = self.tracker.at(twin);
-                (entry.source, entry.broker_id, entry.deliveries)
-            };
-            self.remember_tries(source, id, self.tries_of(id, deliveries), delay_s, now);
             self.nack_slot(twin, delay_s, NackReason::Twin, now, out);
         }
         let entry = self.tracker.release(slot);
+        if reason == NackReason::Twin {
+            let tries = self.tries_of(entry.broker_id, entry.deliveries);
+            self.remember_tries(entry.source, entry.broker_id, tries, delay_s, now);
+        }
         if entry.blocks {
             self.owe(entry.source, entry.lane, entry.broker_id, entry.seq, delay_s, now);
         }

@@ -302,14 +302,16 @@ impl World {
         });
     }
 
-    /// Bytes of held messages that must not go back.
+    /// Bytes of held messages that must not go back, and of what must be here with them: their groups.
     fn bytes_near_limit(&self, process: &Process) -> usize {
         let tracker = process.desk.tracker();
-        let near = tracker.in_order().into_iter().map(|slot| tracker.at(slot)).filter(|entry| {
+        let held: Vec<_> = tracker.in_order().into_iter().map(|slot| tracker.at(slot)).collect();
+        let near = held.iter().filter(|entry| {
             let max = self.plan.sources[usize::from(entry.source.0)].spec.deliveries_max;
             max.is_some_and(|max| entry.deliveries + 2 >= max)
         });
-        near.map(|entry| entry.bytes as usize).sum()
+        let lanes: hashbrown::HashSet<_> = near.map(|entry| entry.lane).collect();
+        held.iter().filter(|entry| lanes.contains(&entry.lane)).map(|entry| entry.bytes as usize).sum()
     }
 
     /// One turn of a shard's loop.
