@@ -17,7 +17,7 @@ const LIMIT_MARGIN: u16 = 2;
 /// How long a message waits at its source when there can be no pool for it.
 const NO_POOL_WAIT_S: u32 = 30;
 /// How long a message waits at its source for an older one that is overdue.
-const OWED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const OWED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// How long a message waits at its source for a pool that is being replaced.
 const DRAIN_WAIT_S: u32 = 30;
 
@@ -128,6 +128,11 @@ impl Desk {
             return None;
         }
         if self.completed.contains(arrival.broker_id) {
+            if !self.owed.is_empty()
+                && let Some(pool) = self.pool_for(arrival.parcel.pool(), now, out)
+            {
+                self.forget_owed(self.lane_for(source, pool, &arrival), arrival.broker_id, out);
+            }
             self.tell(source, receipt, Tell::Ack { ticket: None }, out);
             return None;
         }
@@ -180,7 +185,12 @@ impl Desk {
         now: Moment,
         out: &mut DeskEffects,
     ) {
-        let delivered = self.tracker.at(first).stage == Stage::Closing;
+        let stage = self.tracker.at(first).stage;
+        if stage == Stage::SettingAside {
+            return self.turn_away(source, arrival, lane, 1, NackReason::Twin, now, out);
+        }
+        self.forget_owed(lane, arrival.broker_id, out);
+        let delivered = stage == Stage::Closing;
         if self.tuning.ack_requeued || delivered {
             self.tell(source, arrival.receipt, Tell::Ack { ticket: None }, out);
             return;
@@ -194,11 +204,24 @@ impl Desk {
                 source,
                 bytes: 0,
                 deliveries: arrival.deliveries,
+                blocks: self.blocks(source, arrival.dispatch),
             },
             Some(first),
             now,
         );
         self.start_lease(slot, now);
+    }
+
+    /// A message that was waited for is back but does not run.
+    fn forget_owed(&mut self, lane: LaneKey, id: IdHash, out: &mut DeskEffects) {
+        if self.owed.cancel(lane, id) {
+            self.unpark_first(lane, out);
+        }
+    }
+
+    fn blocks(&self, source: SourceId, dispatch: Dispatch) -> bool {
+        let ordering = self.sources[usize::from(source.0)].spec.ordering;
+        ordering == Ordering::Strict && dispatch == Dispatch::BlockOnError
     }
 
     fn pool_for(&mut self, code: &[u8], now: Moment, out: &mut DeskEffects) -> Option<PoolId> {
@@ -243,27 +266,31 @@ impl Desk {
             return self.chain(source, first, &arrival, app_id, lane, now, out);
         }
         let spec = self.sources[usize::from(source.0)].spec;
-        let strict = spec.ordering == Ordering::Strict && arrival.dispatch == Dispatch::BlockOnError;
-        let claim = if strict { self.owed.claim(lane, arrival.broker_id) } else { Claim::Free };
+        let claim = if self.blocks(source, arrival.dispatch) {
+            self.owed.claim(lane, arrival.broker_id)
+        } else {
+            Claim::Free
+        };
         let Some(share) = shares.iter_mut().find(|share| share.pool == lane.pool) else { return };
+        if self.pools.get(lane.pool).is_some_and(|pool| pool.draining > 0) {
+            // Its successor is not there yet, and the shards give back whatever comes.
+            return self.turn_away(source, &arrival, lane, DRAIN_WAIT_S, NackReason::GivenBack, now, out);
+        }
         if let Claim::Wait(due) = claim {
             if near {
                 return self.park(source, arrival, app_id, lane, now, out);
             }
             // One that is overdue is waited for ever longer: each look costs the later ones a hand-over.
-            let wait = due.since(now).max(now.since(due)).clamp(OWED_WAIT.0, OWED_WAIT.1);
+            let overdue = now.since(due).clamp(OWED_WAIT.0, OWED_WAIT.1);
+            let wait = due.since(now).max(overdue);
             let delay_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
             return self.turn_away(source, &arrival, lane, delay_s, NackReason::Owed, now, out);
         }
         let blocked = self.groups.get(&lane).is_some_and(|group| group.blocked_in == self.batch);
-        if self.pools.get(lane.pool).is_some_and(|pool| pool.draining > 0) {
-            // Its successor is not there yet, and the shards give back whatever comes.
-            return self.turn_away(source, &arrival, lane, DRAIN_WAIT_S, NackReason::GivenBack, now, out);
-        }
         let full = share.admitted == 0;
         let fits = !full && !blocked && self.has_room(&arrival, lane);
         // The one that parked messages wait for comes in, because they hold room until it does.
-        let unparks = claim == Claim::Oldest && !self.parked.is_empty();
+        let unparks = claim == Claim::Oldest && !self.parked.is_empty() && self.owed.has_parked(lane);
         if !fits && !near && !unparks {
             share.turned_away += 1;
             let delay_s = match self.pools.get(lane.pool) {
@@ -374,6 +401,7 @@ impl Desk {
                 source,
                 bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
                 deliveries: arrival.deliveries,
+                blocks: self.blocks(source, arrival.dispatch),
             },
             None,
             now,
@@ -423,7 +451,7 @@ impl Desk {
             entry.stage = Stage::Parked;
             entry.seq = seq;
             // It keeps its place among the owed ones; only the wait for its return is without end.
-            self.owed.owe(lane, broker_id, seq, now, Moment::NEVER);
+            self.owed.owe(lane, (source, broker_id), seq, now, Moment::NEVER);
         }
         self.parked.insert(broker_id, envelope);
     }

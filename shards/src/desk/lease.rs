@@ -31,10 +31,18 @@ impl Desk {
         if now < self.next_look {
             return;
         }
+        let passed = now.since(self.next_look) + LOOK_EVERY;
         self.next_look = now + LOOK_EVERY;
         self.completed.expire(now);
         self.tried.expire(now);
-        let gone = self.owed.expire(now);
+        let gone = if self.owed.is_empty() {
+            Vec::new()
+        } else {
+            let sources = 0..u16::try_from(self.sources.len()).unwrap_or(u16::MAX);
+            let idle: Vec<bool> = sources.map(|source| self.room(SourceId(source), now) == 0).collect();
+            let paused = |source: SourceId| if idle[usize::from(source.0)] { passed } else { Duration::ZERO };
+            self.owed.expire(now, paused)
+        };
         if !gone.is_empty() {
             out.warnings.push(Warning::OwedExpired { count: gone.len() });
             for lane in gone {
@@ -117,7 +125,7 @@ impl Desk {
     ) {
         let due = now + Duration::from_secs(u64::from(delay_s));
         let lease = self.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED);
-        self.owed.owe(lane, id, seq, due, due + lease * 2);
+        self.owed.owe(lane, (source, id), seq, due, due + lease * 2);
     }
 
     /// Remembers how often a message that goes back was tried, where that is limited.
@@ -142,7 +150,7 @@ impl Desk {
     }
 
     /// After older ones were given up: a parked message may be the oldest now.
-    fn unpark_first(&mut self, lane: LaneKey, out: &mut DeskEffects) {
+    pub(super) fn unpark_first(&mut self, lane: LaneKey, out: &mut DeskEffects) {
         if let Some(id) = self.owed.oldest(lane)
             && let Some(envelope) = self.parked.remove(&id)
         {

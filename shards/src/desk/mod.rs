@@ -365,15 +365,18 @@ impl Desk {
         if self.traps.nack_as_backpressure {
             return state.spec.batch_max;
         }
-        if now < state.strained_until
-            || self.bytes >= self.tuning.memory_budget
-            || self.owed.len() >= self.tuning.owed_max
-        {
+        if now < state.strained_until {
             return 0;
         }
         // What is parked waits for older messages that are at their source: they must come in, though the
         // parked ones fill their pool.
-        if state.recent.is_empty() || !self.parked.is_empty() {
+        if !self.parked.is_empty() {
+            return state.spec.batch_max;
+        }
+        if self.bytes >= self.tuning.memory_budget || self.owed.len() >= self.tuning.owed_max {
+            return 0;
+        }
+        if state.recent.is_empty() {
             return state.spec.batch_max;
         }
         let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));

@@ -3,7 +3,7 @@
 use super::track::Stage;
 use super::{Desk, DeskEffects, Tell};
 use crate::clock::Moment;
-use crate::model::{Dispatch, Envelope, NackReason, Ordering, Settlement, Ticket, Verdict};
+use crate::model::{Envelope, NackReason, Settlement, Ticket, Verdict};
 
 impl Desk {
     /// A shard is done with a message: tell its source, and make room.
@@ -12,7 +12,7 @@ impl Desk {
         let Some(slot) = self.tracker.slot(envelope.ticket) else { return };
         self.make_room(slot, now);
         let entry = self.tracker.at(slot);
-        let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+        let (source, id) = (entry.source, entry.broker_id);
         match verdict {
             Verdict::Ack => {
                 let ticket = Some(envelope.ticket);
@@ -25,9 +25,6 @@ impl Desk {
             }
             Verdict::Nack { delay_s, reason } => {
                 self.remember_tries(source, id, envelope.attempts, delay_s, now);
-                if envelope.ordering == Ordering::Strict && envelope.dispatch == Dispatch::BlockOnError {
-                    self.owe(source, lane, id, seq, delay_s, now);
-                }
                 self.nack_slot(slot, delay_s, reason, now, out);
             }
         }
@@ -99,24 +96,21 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         let Some(slot) = self.tracker.slot(ticket) else { return };
-        let entry = self.tracker.at(slot);
-        let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
-        if self.sources[usize::from(source.0)].spec.ordering == Ordering::Strict {
-            self.owe(source, lane, id, seq, delay_s, now);
-        }
         self.nack_slot(slot, delay_s, NackReason::Failed, now, out);
     }
 
     fn nack_slot(&mut self, slot: u32, delay_s: u32, reason: NackReason, now: Moment, out: &mut DeskEffects) {
         while let Some(twin) = self.tracker.take_twin(slot) {
-            let (source, id, deliveries) = {
-                let entry = self.tracker.at(twin);
-                (entry.source, entry.broker_id, entry.deliveries)
-            };
-            self.remember_tries(source, id, self.tries_of(id, deliveries), delay_s, now);
             self.nack_slot(twin, delay_s, NackReason::Twin, now, out);
         }
         let entry = self.tracker.release(slot);
+        if reason == NackReason::Twin {
+            let tries = self.tries_of(entry.broker_id, entry.deliveries);
+            self.remember_tries(entry.source, entry.broker_id, tries, delay_s, now);
+        }
+        if entry.blocks {
+            self.owe(entry.source, entry.lane, entry.broker_id, entry.seq, delay_s, now);
+        }
         if self.is_live(entry.source, entry.receipt) {
             out.tells.push((entry.source, entry.receipt, Tell::Nack { delay_s, reason }));
         }
@@ -129,9 +123,8 @@ impl Desk {
         slots.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
         for slot in slots {
             let entry = self.tracker.at(slot);
-            let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
+            let (source, id) = (entry.source, entry.broker_id);
             self.remember_tries(source, id, self.tries_of(id, entry.deliveries), 0, now);
-            self.owe(source, lane, id, seq, 0, now);
             self.make_room(slot, now);
             self.nack_slot(slot, 0, NackReason::GivenBack, now, out);
         }
@@ -141,8 +134,8 @@ impl Desk {
     pub fn give_back_rest(&mut self, out: &mut DeskEffects) {
         for slot in self.tracker.in_order() {
             let entry = self.tracker.at(slot);
-            let told = matches!(entry.stage, Stage::Closing | Stage::SettingAside);
-            if !told && self.is_live(entry.source, entry.receipt) {
+            let closing = matches!(entry.stage, Stage::Closing | Stage::SettingAside);
+            if !closing && self.is_live(entry.source, entry.receipt) {
                 let tell = Tell::Nack { delay_s: 0, reason: NackReason::GivenBack };
                 out.tells.push((entry.source, entry.receipt, tell));
             }

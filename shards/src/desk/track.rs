@@ -62,6 +62,8 @@ pub struct Entry {
     pub deliveries: u16,
     /// Where it is.
     pub stage: Stage,
+    /// Later ones of its group must wait while it is at its source.
+    pub blocks: bool,
     /// Extensions that failed in a row.
     pub extensions_failed: u8,
     /// First of the twins chained to it.
@@ -90,6 +92,8 @@ pub struct Newcomer {
     pub bytes: u32,
     /// Times the broker handed it over.
     pub deliveries: u16,
+    /// Later ones of its group must wait while it is at its source.
+    pub blocks: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -214,6 +218,7 @@ impl Tracker {
             source: new.source,
             deliveries: new.deliveries,
             stage,
+            blocks: new.blocks,
             extensions_failed: 0,
             twin: NONE,
             next_twin,

@@ -95,7 +95,10 @@ impl World {
             let held = self.process.as_ref().is_some_and(|process| {
                 let id = process.desk.hasher().broker_id(source_id(source), &message.to_le_bytes());
                 let slot = process.desk.tracker().by_broker_id(id);
-                slot.is_some_and(|slot| process.desk.tracker().at(slot).stage != Stage::Closing)
+                slot.is_some_and(|slot| {
+                    let stage = process.desk.tracker().at(slot).stage;
+                    !matches!(stage, Stage::Closing | Stage::SettingAside)
+                })
             });
             self.oracle.on_lease_expired(message, held);
         }

@@ -9,7 +9,7 @@ use super::plan::{NONE, Plan};
 use super::world::{Event, World};
 use crate::clock::Moment;
 use crate::desk::{Arrival, Desk, DeskEffects, Receipt, Tell};
-use crate::model::{CallId, FromShard, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard};
+use crate::model::{CallId, Control, FromShard, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard};
 use crate::shard::{Effects, Shard};
 
 /// Longest sleep of a loop.
@@ -71,6 +71,7 @@ pub(super) struct Process {
     pub(super) ports: Vec<Port>,
     pub(super) out: DeskEffects,
     at: Moment,
+    born: Moment,
     /// Set while it drains: calls may go on until then.
     pub(super) ends: Option<Moment>,
     gave_back: bool,
@@ -97,6 +98,7 @@ impl Process {
             ports: plan.sources.iter().map(|_| Port::default()).collect(),
             out: DeskEffects::default(),
             at: Moment::NEVER,
+            born: now,
             ends: None,
             gave_back: false,
             untold: false,
@@ -249,7 +251,19 @@ impl World {
                     let message = number_of(&envelope.parcel);
                     self.oracle.on_run(message, envelope.lane, envelope.attempts, envelope.attempts_max);
                 }
-                ToShard::Control(control) => self.oracle.on_control(control),
+                ToShard::Control(control) => {
+                    self.oracle.on_control(control);
+                    // A pool that was added while its namesake drained starts only now.
+                    if let Control::PoolAdd { pool, .. } = &**control
+                        && self.now > process.born
+                    {
+                        let code = process.desk.pools().find(|(id, _)| id == pool).map(|(_, it)| &*it.code);
+                        let is = |plan: &super::plan::PoolPlan| Some(plan.code.as_bytes()) == code;
+                        if let Some(at) = self.plan.pools.iter().position(is) {
+                            self.oracle.on_moved(&self.plan, u16::try_from(at).unwrap_or(0));
+                        }
+                    }
+                }
             }
         }
         for (shard, run) in runs.drain(..) {
@@ -289,14 +303,16 @@ impl World {
         });
     }
 
-    /// Bytes of held messages that must not go back.
+    /// Bytes of held messages that must not go back, and of what must be here with them: their groups.
     fn bytes_near_limit(&self, process: &Process) -> usize {
         let tracker = process.desk.tracker();
-        let near = tracker.in_order().into_iter().map(|slot| tracker.at(slot)).filter(|entry| {
+        let held: Vec<_> = tracker.in_order().into_iter().map(|slot| tracker.at(slot)).collect();
+        let near = held.iter().filter(|entry| {
             let max = self.plan.sources[usize::from(entry.source.0)].spec.deliveries_max;
             max.is_some_and(|max| entry.deliveries + 2 >= max)
         });
-        near.map(|entry| entry.bytes as usize).sum()
+        let lanes: hashbrown::HashSet<_> = near.map(|entry| entry.lane).collect();
+        held.iter().filter(|entry| lanes.contains(&entry.lane)).map(|entry| entry.bytes as usize).sum()
     }
 
     /// One turn of a shard's loop.

@@ -16,10 +16,10 @@ use super::target::Targets;
 use super::{Options, Report};
 use crate::clock::Moment;
 use crate::desk::{LEASE_ASSUMED, Receipt, Tell};
-use crate::model::{CallId, Outcome};
+use crate::model::{CallId, Outcome, SourceId};
 
 /// More events than any run needs: one that gets there turns in circles.
-const EVENTS_MAX: u64 = 4_000_000;
+const EVENTS_MAX: u64 = 2_000_000;
 /// After the last message is finished, the process has this long to forget it.
 const SETTLE_TIME: Duration = Duration::from_secs(90);
 
@@ -224,7 +224,7 @@ impl World {
             self.count += 1;
             self.note(at.nanos());
             self.on_event(event);
-            let goes_on = self.now <= self.deadline && self.count < EVENTS_MAX;
+            let goes_on = (self.now <= self.deadline || self.oracle.open == 0) && self.count < EVENTS_MAX;
             let what = if goes_on { String::new() } else { self.stuck() };
             self.oracle.check(10, goes_on, || what);
         }
@@ -315,15 +315,30 @@ impl World {
         self.oracle.check(1, lost.is_none(), || format!("message {lost:?} is lost"));
     }
 
+    /// Where the first unfinished messages of a group are held.
+    fn stages_of(&self, group: u32) -> Vec<(usize, crate::desk::Stage, u64)> {
+        let Some(process) = self.process.as_ref() else { return Vec::new() };
+        let (hasher, tracker) = (process.desk.hasher(), process.desk.tracker());
+        let drafts = self.plan.drafts.iter().enumerate().filter(|(_, draft)| draft.group == group);
+        let slots = drafts.filter_map(|(message, draft)| {
+            let number = u32::try_from(message).unwrap_or(0);
+            let slot =
+                tracker.by_broker_id(hasher.broker_id(SourceId(draft.source), &number.to_le_bytes()))?;
+            Some((message, tracker.at(slot).stage, tracker.at(slot).seq))
+        });
+        slots.take(5).collect()
+    }
+
     fn stuck(&self) -> String {
         let open = self.oracle.fates.iter().position(|fate| !fate.acked && !fate.dropped);
         let Some(message) = open else { return "the run does not end".to_owned() };
         let draft = &self.plan.drafts[message];
         let place = self.brokers[usize::from(draft.source)].place(u32::try_from(message).unwrap_or(0));
         let held = self.process.as_ref().map(|process| (process.desk.held(), process.desk.owed()));
+        let held = format!("{held:?}, of its group {:?}", self.stages_of(draft.group));
         let (open, count) = (self.oracle.open, self.count);
         format!(
-            "{open} messages are not finished after {count} events: message {message} is {place:?} ({draft:?}); held and owed: {held:?}"
+            "{open} messages are not finished after {count} events: message {message} is {place:?} ({draft:?}); held and owed: {held}"
         )
     }
 }
