@@ -85,7 +85,7 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
     let mut now = started;
     let mut wall_set = started;
     core.courier.set_wall(now, unix_s());
-    while !core.shard.is_stopped() && !(core.events.is_closed() && core.events.is_empty()) {
+    while !(core.shard.is_stopped() || core.events.is_closed() && core.events.is_empty()) {
         wait(&mut core, &mut wire, &turn, now).await;
         now = Clock.now();
         if take_turn(&mut core, &mut wire, &mut turn, now) {

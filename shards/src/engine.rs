@@ -112,7 +112,7 @@ impl Engine {
         let bells: Vec<Arc<Bell>> =
             spec.plan.shards.iter().map(|_| Bell::new().map(Arc::new)).collect::<Result<_, _>>()?;
         let peers: Arc<[Arc<Bell>]> = bells.into();
-        let (mut links, mut lines, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut links, mut resolver_lines, mut threads) = (Vec::new(), Vec::new(), Vec::new());
         let (ready, is_ready) = mpsc::channel();
         for (at, &core_number) in spec.plan.shards.iter().enumerate() {
             let bell = Arc::clone(&peers[at]);
@@ -121,7 +121,7 @@ impl Engine {
             let (lookups, asked) = ring::<Lookup>(LOOKUP_SLOTS, Arc::clone(&resolver_bell));
             let (answers, resolved) = ring::<Resolved>(LOOKUP_SLOTS, Arc::clone(&bell));
             links.push(ShardLink { tx, rx });
-            lines.push(Line { lookups: asked, answers });
+            resolver_lines.push(Line { lookups: asked, answers });
             let id = ShardId(u8::try_from(at).expect("a plan has at most 32 shards"));
             let seed = Seed {
                 id,
@@ -138,7 +138,7 @@ impl Engine {
             threads.push(spawn(format!("shard-{at}"), move || seed.run(&ready))?);
         }
         let bell = Arc::clone(&resolver_bell);
-        let resolver = spawn("resolver".into(), move || serve(lines, &bell))?;
+        let resolver = spawn("resolver".into(), move || serve(resolver_lines, &bell))?;
         let engine = Self { threads, resolver, resolver_bell };
         for (shard, _) in spec.plan.shards.iter().enumerate() {
             if let Ok(Err(source)) = is_ready.recv() {

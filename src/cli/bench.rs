@@ -26,6 +26,7 @@ Examples:
 /// Measures deliveries per second, CPU per delivery and latency of the engine
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct Args {
     /// How bytes are moved: auto, uring, glommio or epoll
     #[arg(long, default_value = "auto")]
@@ -120,9 +121,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         runs.push(run);
     }
     if args.json {
-        println!("{}", report::json(&runs))
+        println!("{}", report::json(&runs));
     } else {
-        print!("{}", report::table(&runs))
+        print!("{}", report::table(&runs));
     }
     let plot = args.svg.clone().or_else(|| (!args.sweep.is_empty()).then(|| PathBuf::from("sweep.svg")));
     if let Some(path) = plot {

@@ -214,7 +214,7 @@ impl Ingress {
             Answer::Reconnected { epoch } => self.desk.on_epoch(source, epoch),
             Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now),
             Answer::Extended { ticket, done, sent } => {
-                self.desk.on_extended(ticket, done, sent, &mut self.out)
+                self.desk.on_extended(ticket, done, sent, &mut self.out);
             }
             Answer::NotSetAside { ticket } => self.desk.on_dead_letter_failed(ticket, 30, now, &mut self.out),
         }

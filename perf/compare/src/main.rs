@@ -45,6 +45,9 @@ struct Args {
     memory_probe: Option<u64>,
 }
 
+/// Takes one budget's figures.
+type Measure = fn(&Lab) -> anyhow::Result<Vec<Check>>;
+
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     if let Some(groups) = args.memory_probe {
@@ -52,7 +55,7 @@ fn main() -> anyhow::Result<()> {
     }
     let lab =
         Lab { bin: args.bin.clone(), rounds: args.rounds, seconds: args.seconds, long: args.long_seconds };
-    let all: [(&str, fn(&Lab) -> anyhow::Result<Vec<Check>>); 7] = [
+    let all: [(&str, Measure); 7] = [
         ("cpu", checks::cpu),
         ("slow", checks::slow),
         ("engine", checks::engine),

@@ -182,6 +182,7 @@ struct Group {
 /// Wrong behaviour that can be switched on, to show that the simulator's oracle notices.
 #[cfg(feature = "sim")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Traps {
     /// Trap 1: a redelivery is nacked with its new receipt and the old one is kept.
     pub nack_redelivered: bool,
@@ -420,6 +421,7 @@ impl Desk {
     }
 
     /// Groups are spread over shards by their hash.
+    #[expect(clippy::cast_possible_truncation, reason = "below the number of shards")]
     const fn shard_of(&self, lane: LaneKey) -> ShardId {
         ShardId(((lane.hash as u128 * self.shards as u128) >> 64) as u8)
     }

@@ -53,9 +53,9 @@ pub enum TargetError {
 /// Bytes that may stand in a URL as it is written: printable ASCII without fragment, quotes and brackets.
 const MAY_STAND: [bool; 256] = {
     let mut table = [false; 256];
-    let mut byte = 0x21;
+    let mut byte = 0x21_u8;
     while byte <= 0x7e {
-        table[byte] = !matches!(byte as u8, b'#' | b'\\' | b'"' | b'<' | b'>');
+        table[byte as usize] = !matches!(byte, b'#' | b'\\' | b'"' | b'<' | b'>');
         byte += 1;
     }
     table

@@ -98,6 +98,7 @@ pub(super) enum Grant {
 
 /// One pool on one shard.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says in which of the shard's lists the pool is")]
 pub(super) struct Pool {
     pub(super) spec: PoolSpec,
     pub(super) shared: std::sync::Arc<PoolShared>,
