@@ -88,6 +88,8 @@ pub struct ShardLink {
 pub struct Engine {
     threads: Vec<JoinHandle<()>>,
     resolver: JoinHandle<()>,
+    /// No shard rings it when it ends, so the engine does.
+    resolver_bell: Arc<Bell>,
 }
 
 /// The engine, and what the ingress needs of it.
@@ -136,13 +138,17 @@ impl Engine {
             let ready = ready.clone();
             threads.push(spawn(format!("shard-{at}"), move || seed.run(&ready))?);
         }
-        let resolver = spawn("resolver".into(), move || serve(lines, &resolver_bell))?;
+        let bell = Arc::clone(&resolver_bell);
+        let resolver = spawn("resolver".into(), move || serve(lines, &bell))?;
+        let engine = Self { threads, resolver, resolver_bell };
         for (shard, _) in spec.plan.shards.iter().enumerate() {
             if let Ok(Err(source)) = is_ready.recv() {
+                drop(links);
+                engine.join();
                 return Err(EngineError::Wire { io: spec.io, shard, source });
             }
         }
-        Ok(Started { engine: Self { threads, resolver }, links, bell: desk_bell })
+        Ok(Started { engine, links, bell: desk_bell })
     }
 
     /// Waits for the shards' ends. Tell them to stop first, or drop their links.
@@ -151,6 +157,8 @@ impl Engine {
             // A panic has ended the process before this could see it.
             let _ = thread.join();
         }
+        // All lines are closed now; the ring is kept if the resolver is only about to sleep.
+        self.resolver_bell.ring();
         let _ = self.resolver.join();
     }
 }
