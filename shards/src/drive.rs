@@ -22,6 +22,8 @@ const TURN_EVENTS_MAX: usize = 1_024;
 const FULL_RING_LOOK: Duration = Duration::from_micros(200);
 /// Longest sleep: bounds the harm of any wake that was missed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How often the courier is told the wall clock's time, which someone may set.
+const WALL_EVERY: Duration = Duration::from_secs(60);
 /// Call latencies up to a minute with two significant digits.
 const LATENCY_US_MAX: u64 = 60_000_000;
 
@@ -70,10 +72,15 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
         busy_ns: 0,
         last_work: started,
     };
-    let mut now = started;
+    let (mut now, mut wall) = (started, started);
+    core.courier.set_wall(now, Clock.unix_s());
     while !core.shard.is_stopped() && !(core.events.is_closed() && core.events.is_empty()) {
         wait(&mut core, &mut wire, &turn, now).await;
         now = Clock.now();
+        if now.since(wall) >= WALL_EVERY {
+            wall = now;
+            core.courier.set_wall(now, Clock.unix_s());
+        }
         let worked = take_turn(&mut core, &mut wire, &mut turn, now);
         let end = Clock.now();
         turn.busy_ns += u64::try_from(end.since(now).as_nanos()).unwrap_or(0);
