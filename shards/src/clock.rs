@@ -73,6 +73,12 @@ impl Clock {
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
         Moment(seconds * 1_000_000_000 + nanos)
     }
+
+    /// The wall clock: seconds since 1970. Someone may set it back; only for dates that peers name.
+    #[must_use]
+    pub fn unix_s(self) -> u64 {
+        u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
+    }
 }
 
 /// CPU time that the calling thread has used.
@@ -81,12 +87,6 @@ pub fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-/// Seconds since 1970, for dates that others write. Leases never use it.
-#[must_use]
-pub fn unix_s() -> u64 {
-    u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::{Clock, Moment, thread_cpu, unix_s};
+use crate::clock::{Clock, Moment, thread_cpu};
 use crate::courier::{Courier, Out, Request};
 use crate::link::{Bell, Rx, Tx};
 use crate::meter::ShardSnapshot;
@@ -84,7 +84,7 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
     };
     let mut now = started;
     let mut wall_set = started;
-    core.courier.set_wall(now, unix_s());
+    core.courier.set_wall(now, Clock.unix_s());
     while !(core.shard.is_stopped() || core.events.is_closed() && core.events.is_empty()) {
         wait(&mut core, &mut wire, &turn, now).await;
         now = Clock.now();
@@ -93,7 +93,7 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
         }
         if now.since(wall_set) > WALL_EVERY {
             wall_set = now;
-            core.courier.set_wall(now, unix_s());
+            core.courier.set_wall(now, Clock.unix_s());
         }
     }
 }

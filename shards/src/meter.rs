@@ -51,6 +51,10 @@ pub struct Counts {
     pub taken: u64,
     /// Calls started.
     pub calls: u64,
+    /// Calls that had no whole answer in time.
+    pub timeouts: u64,
+    /// Calls that found no connection, a broken one, or an answer that is not HTTP.
+    pub unreachable: u64,
     /// Messages delivered.
     pub delivered: u64,
     /// Messages given back after a try.

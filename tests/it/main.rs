@@ -1,3 +1,10 @@
-//! The binary over loopback: one module per feature.
+//! The binary and the engine over loopback: one module per feature.
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod changes;
+mod delivery;
+mod fallback;
+mod hostile;
 mod sink;

@@ -6,7 +6,7 @@ use super::retry::{Next, judge};
 use super::{Effects, Shard};
 use crate::clock::Moment;
 use crate::model::{
-    DeadReason, Dispatch, Envelope, Flags, FromShard, NackReason, Notice, Ordering, OriginId, Outcome,
+    DeadReason, Dispatch, Envelope, Fault, Flags, FromShard, NackReason, Notice, Ordering, OriginId, Outcome,
     Verdict,
 };
 use std::time::Duration;
@@ -20,6 +20,11 @@ impl Shard {
         debug_assert_eq!(state.state, State::Running, "S1: a call that was started");
         let (origin, probe, calls, pool) = (state.origin, state.probe, state.calls, state.key.pool);
         self.running -= 1;
+        match outcome.fault {
+            Fault::Timeout => self.counts.timeouts += 1,
+            Fault::Network | Fault::Stale => self.counts.unreachable += 1,
+            _ => {}
+        }
         self.origins.get_mut(origin).calls -= 1;
         let draining = {
             let pool = self.pool_mut(pool);
@@ -110,7 +115,7 @@ impl Shard {
     /// The delivery failed: it counts as an attempt of every message in it.
     fn on_failed(&mut self, lane: u32, delay_s: u32, outcome: Outcome, now: Moment, out: &mut Effects) {
         let span = self.lanes.get(lane).span;
-        let tried = outcome.fault != crate::model::Fault::CircuitOpen;
+        let tried = outcome.fault != Fault::CircuitOpen;
         if tried {
             self.lanes
                 .for_first(lane, span, |envelope| envelope.attempts = envelope.attempts.saturating_add(1));

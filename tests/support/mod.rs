@@ -1,0 +1,7 @@
+//! What the integration tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
+
+pub(crate) mod process;
+pub(crate) mod queue;
+pub(crate) mod rig;
+pub(crate) mod sink;
+pub(crate) mod wait;
