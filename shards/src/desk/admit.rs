@@ -189,7 +189,11 @@ impl Desk {
         if stage == Stage::SettingAside {
             return self.turn_away(source, arrival, lane, 1, NackReason::Twin, now, out);
         }
-        self.forget_owed(lane, arrival.broker_id, out);
+        if stage == Stage::Parked {
+            self.take_place(first, lane, arrival.broker_id, now, out);
+        } else {
+            self.forget_owed(lane, arrival.broker_id, out);
+        }
         let delivered = stage == Stage::Closing;
         if self.tuning.ack_requeued || delivered {
             self.tell(source, arrival.receipt, Tell::Ack { ticket: None }, out);
@@ -210,6 +214,21 @@ impl Desk {
             now,
         );
         self.start_lease(slot, now);
+    }
+
+    /// A twin of a parked message is back. If the twin's place in its group is the older one, the parked
+    /// message takes it: the two are one delivery, and others wait for the older place.
+    fn take_place(&mut self, parked: u32, lane: LaneKey, twin: IdHash, now: Moment, out: &mut DeskEffects) {
+        let Some(seq) = self.owed.seq(lane, twin) else { return };
+        self.owed.cancel(lane, twin);
+        let entry = self.tracker.at_mut(parked);
+        if entry.lane == lane && seq < entry.seq {
+            entry.seq = seq;
+            let known = (entry.source, entry.broker_id);
+            self.owed.cancel(lane, known.1);
+            self.owed.owe(lane, known, seq, now, Moment::NEVER);
+        }
+        self.unpark_first(lane, out);
     }
 
     /// A message that was waited for is back but does not run.

@@ -31,7 +31,7 @@ impl Desk {
         if now < self.next_look {
             return;
         }
-        let passed = now.since(self.next_look) + LOOK_EVERY;
+        let passed = (now.since(self.next_look) + LOOK_EVERY).min(LOOK_EVERY * 2);
         self.next_look = now + LOOK_EVERY;
         self.completed.expire(now);
         self.tried.expire(now);
@@ -93,7 +93,8 @@ impl Desk {
             return;
         }
         entry.extensions_failed = entry.extensions_failed.saturating_add(1);
-        if entry_failed(entry.extensions_failed) {
+        // Once: what is lost stays lost until its source hands it over again, for which it must be asked.
+        if entry.extensions_failed == EXTENSIONS_FAILED_MAX {
             out.warnings.push(Warning::LeaseLost { source });
             self.sources[usize::from(source.0)].strained_until = sent + lease;
         }

@@ -52,8 +52,6 @@ pub(super) struct Fate {
     pub(super) acked: bool,
     /// Dropped by its broker after it was tried.
     pub(super) dropped: bool,
-    /// Its delivery was refused for good: its group goes on without it.
-    rejected: bool,
     moved: bool,
     running: bool,
     /// When it last succeeded in this life.
@@ -88,6 +86,8 @@ pub(super) struct Oracle {
     pub(super) violation: Option<Violation>,
     pub(super) fates: Vec<Fate>,
     delivered: Vec<bool>,
+    /// By sender's id: one of that id was refused for good, so its twins go back and need not be waited for.
+    refused: Vec<bool>,
     cursors: Vec<usize>,
     lanes: HashMap<(PoolId, u32), u32>,
     pools: Vec<Option<Watched>>,
@@ -110,7 +110,6 @@ impl Oracle {
             parked: false,
             acked: false,
             dropped: false,
-            rejected: false,
             moved: false,
             running: false,
             success_at: None,
@@ -128,6 +127,7 @@ impl Oracle {
             violation: None,
             fates: vec![fate; plan.drafts.len()],
             delivered: vec![false; plan.drafts.len()],
+            refused: vec![false; plan.drafts.len()],
             cursors: vec![0; plan.tracks.len()],
             lanes: HashMap::new(),
             pools: Vec::new(),
@@ -313,7 +313,7 @@ impl Oracle {
         if std::mem::replace(&mut fate.succeeded, true) {
             return;
         }
-        let (moved, delivered) = (fate.moved || fate.rejected, self.delivered[draft.app as usize]);
+        let (moved, delivered) = (fate.moved || self.refused[draft.app as usize], self.delivered[draft.app as usize]);
         self.delivered[draft.app as usize] = true;
         if draft.track == NONE || moved || delivered {
             return;
@@ -323,7 +323,7 @@ impl Oracle {
         while track.get(*cursor).is_some_and(|&at| {
             let fate = &self.fates[at as usize];
             let app = plan.drafts[at as usize].app;
-            let skipped = fate.rejected || fate.moved || fate.dropped;
+            let skipped = self.refused[app as usize] || fate.moved || fate.dropped;
             at < message && (fate.succeeded || skipped || self.delivered[app as usize])
         }) {
             *cursor += 1;
@@ -335,7 +335,9 @@ impl Oracle {
     }
 
     /// A shard is done with a message.
-    pub(super) fn on_settled(&mut self, message: u32, verdict: Verdict, attempts: u16, attempts_max: u16) {
+    pub(super) fn on_settled(&mut self, plan: &Plan, message: u32, verdict: Verdict, attempts: u16) {
+        let draft = &plan.drafts[message as usize];
+        let (app, attempts_max) = (draft.app, plan.sources[usize::from(draft.source)].spec.attempts_max);
         self.step(message, || format!("is settled: {verdict:?}"));
         let fate = &mut self.fates[message as usize];
         // A delivery that a drain cut short between two calls was tried.
@@ -344,8 +346,8 @@ impl Oracle {
             fate.tries = fate.tries.saturating_add(1);
             fate.tries_since += 1;
         }
-        fate.rejected |= matches!(verdict, Verdict::DeadLetter { .. });
         let (before, since) = (fate.attempts, fate.tries_since);
+        self.refused[app as usize] |= matches!(verdict, Verdict::DeadLetter { .. });
         self.check(8, attempts <= before.saturating_add(since), || {
             format!("message {message} had {before} attempts and was tried {since} times: now {attempts} ({verdict:?})")
         });

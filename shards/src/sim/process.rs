@@ -386,8 +386,7 @@ impl World {
             if let FromShard::Settled(settlement) = &report {
                 let envelope = &settlement.envelope;
                 let message = number_of(&envelope.parcel);
-                let (attempts, max) = (envelope.attempts, envelope.attempts_max);
-                self.oracle.on_settled(message, settlement.verdict, attempts, max);
+                self.oracle.on_settled(&self.plan, message, settlement.verdict, envelope.attempts);
             }
             node.backlog.push_back(report);
         }

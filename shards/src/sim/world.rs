@@ -315,6 +315,20 @@ impl World {
         self.oracle.check(1, lost.is_none(), || format!("message {lost:?} is lost"));
     }
 
+    /// What keeps sources from being asked and shards from starting calls.
+    fn rooms(&self) -> String {
+        let Some(process) = self.process.as_ref() else { return "no process".to_owned() };
+        let rooms: Vec<_> = (0..process.ports.len())
+            .map(|at| (process.desk.room(super::process::source_id(at), self.now), process.ports[at].receiving))
+            .collect();
+        let slots = process.desk.tracker().in_order();
+        let parked = slots.iter().filter(|&&slot| process.desk.tracker().at(slot).stage == crate::desk::Stage::Parked);
+        let shards: Vec<_> = process.nodes.iter().map(|node| node.shard.snapshot()).collect();
+        let shards: Vec<_> = shards.iter().map(|it| (it.queued, it.running, it.lanes, it.tripped.len())).collect();
+        let bytes = (process.desk.bytes(), self.plan.desk.memory_budget);
+        format!("rooms {rooms:?}, parked {}, bytes {bytes:?}, shards {shards:?}", parked.count())
+    }
+
     /// Where the first unfinished messages of a group are held.
     fn stages_of(&self, group: u32) -> Vec<(usize, crate::desk::Stage, u64)> {
         let Some(process) = self.process.as_ref() else { return Vec::new() };
@@ -335,7 +349,7 @@ impl World {
         let draft = &self.plan.drafts[message];
         let place = self.brokers[usize::from(draft.source)].place(u32::try_from(message).unwrap_or(0));
         let held = self.process.as_ref().map(|process| (process.desk.held(), process.desk.owed()));
-        let held = format!("{held:?}, of its group {:?}", self.stages_of(draft.group));
+        let held = format!("{held:?}, of its group {:?}; {}", self.stages_of(draft.group), self.rooms());
         let (open, count) = (self.oracle.open, self.count);
         format!(
             "{open} messages are not finished after {count} events: message {message} is {place:?} ({draft:?}); held and owed: {held}"
