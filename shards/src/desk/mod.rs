@@ -327,13 +327,19 @@ impl Desk {
             return;
         }
         debug_assert_eq!(pool.held, 0, "a drained pool holds nothing");
+        if let Some(spec) = pool.successor.take() {
+            // The same pool to its groups: what they are owed still counts.
+            let shared = Arc::new(PoolShared::new(&spec, usize::from(self.shards), now));
+            pool.spec = spec;
+            pool.shared = Arc::clone(&shared);
+            self.tell_shards(out, || Control::PoolAdd { pool: id, spec, shared: Arc::clone(&shared) });
+            return;
+        }
         self.owed.forget_pool(id);
         for source in &mut self.sources {
             source.recent.retain(|&other| other != id);
         }
-        if let Some(PoolDesk { code, successor: Some(spec), .. }) = self.pools.remove(id) {
-            self.set_pool(&code, spec, now, out);
-        }
+        self.pools.remove(id);
     }
 
     /// Ends: takes no more and asks for everything that has not started.

@@ -380,8 +380,8 @@ fn a_pool_that_is_added_again_while_it_drains_starts_when_that_is_done() {
     assert!(bench.runs().is_empty(), "its group may still be running there");
     bench.settle(envelope, Verdict::Ack);
     bench.desk.on_pool_drained(pool, bench.now, &mut bench.out);
-    bench.arrive(&[(2, "g")]);
-    assert_eq!(bench.runs().len(), 1);
+    bench.arrive(&[(3, "g"), (2, "g"), (3, "g")]);
+    assert_eq!(ids(&bench.runs()), ["2", "3"], "O1: what went back while it drained is still waited for");
 }
 
 #[test]
