@@ -479,13 +479,25 @@ impl Desk {
     pub(super) fn unpark_next(&mut self, lane: LaneKey, out: &mut DeskEffects) {
         let mut next = self.owed.pay(lane);
         while let Some(id) = next {
-            let Some(envelope) = self.parked.remove(&id) else { return };
-            if let Some(slot) = self.tracker.slot(envelope.ticket) {
-                self.tracker.at_mut(slot).stage = Stage::Out;
+            if !self.unpark(lane, id, out) {
+                return;
             }
-            out.runs.push((self.shard_of(lane), ToShard::Run(envelope)));
             next = self.owed.pay(lane);
         }
+    }
+
+    /// Lets a parked message of this lane go. False if it is not parked here: its pool's code may lead to
+    /// another pool by now, so that it is parked in that one's lane and this entry is a leftover.
+    pub(super) fn unpark(&mut self, lane: LaneKey, id: IdHash, out: &mut DeskEffects) -> bool {
+        if self.parked.get(&id).is_none_or(|envelope| envelope.lane != lane) {
+            return false;
+        }
+        let Some(envelope) = self.parked.remove(&id) else { return false };
+        if let Some(slot) = self.tracker.slot(envelope.ticket) {
+            self.tracker.at_mut(slot).stage = Stage::Out;
+        }
+        out.runs.push((self.shard_of(lane), ToShard::Run(envelope)));
+        true
     }
 
     /// Marks the last message of each group in this batch, so that a shard knows when a failed batch is complete.

@@ -153,12 +153,8 @@ impl Desk {
     /// After older ones were given up: a parked message may be the oldest now.
     pub(super) fn unpark_first(&mut self, lane: LaneKey, out: &mut DeskEffects) {
         if let Some(id) = self.owed.oldest(lane)
-            && let Some(envelope) = self.parked.remove(&id)
+            && self.unpark(lane, id, out)
         {
-            if let Some(slot) = self.tracker.slot(envelope.ticket) {
-                self.tracker.at_mut(slot).stage = Stage::Out;
-            }
-            out.runs.push((self.shard_of(lane), ToShard::Run(envelope)));
             self.unpark_next(lane, out);
         }
     }

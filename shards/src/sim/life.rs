@@ -118,6 +118,7 @@ impl World {
                 self.faults.count(Fault::ConfigChanged);
             } else {
                 self.faults.count(Fault::PoolAdded);
+                self.oracle.follow_all(|| format!("pool {code} is added"));
                 self.oracle.on_moved(&self.plan, pool);
             }
             process.desk.set_pool(code.as_bytes(), spec, self.now, &mut process.out);
