@@ -158,9 +158,10 @@ impl Rig {
         commands
             .send(Command::SetPool { code: "BENCH".into(), spec: PoolSpec::new(scenario.concurrency) })?;
         let ingress_bell = Arc::clone(&bell);
+        let spin = scenario.spin;
         let ingress = std::thread::Builder::new().name("ingress".into()).spawn(move || {
             pin_to(plan.ingress);
-            Ingress::new(desk, links, ingress_bell, receiver).run(vec![queue], false)
+            Ingress::new(desk, links, ingress_bell, receiver).with_spin(spin).run(vec![queue], false)
         })?;
         Ok(Self { commands, bell, engine, ingress, io: chosen.io, shards: usize::from(shard_count) })
     }
