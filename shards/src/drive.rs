@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, thread_cpu};
 use crate::courier::{Courier, Out, Request};
 use crate::link::{Bell, Rx, Tx};
 use crate::meter::ShardSnapshot;
@@ -20,10 +20,17 @@ use crate::wire::{Patience, Wire};
 const TURN_EVENTS_MAX: usize = 1_024;
 /// How soon to look again while the ring to the desk is full.
 const FULL_RING_LOOK: Duration = Duration::from_micros(200);
+/// With this many calls in flight, reports are gathered before the desk is woken: it has better things to
+/// do than to wake for each handful, and so has the core that it may share with this shard.
+const LINGER_CALLS_MIN: u32 = 64;
+/// Reports that wake it at once all the same.
+const LINGER_REPORTS_MAX: u32 = 256;
+/// The longest that a report waits for others.
+const LINGER_MAX: Duration = Duration::from_micros(200);
 /// Longest sleep: bounds the harm of any wake that was missed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// How often the courier is told the wall clock's time, which someone may set.
-const WALL_EVERY: Duration = Duration::from_secs(60);
+/// How often the wall clock is read, which answers' dates are compared with.
+const WALL_EVERY: Duration = Duration::from_secs(10);
 /// Call latencies up to a minute with two significant digits.
 const LATENCY_US_MAX: u64 = 60_000_000;
 
@@ -54,9 +61,11 @@ struct Turn {
     out: Out,
     /// Reports that found the ring full; while there are any, no new events are taken.
     backlog: VecDeque<FromShard>,
+    /// Reports that the desk was not woken for, and since when.
+    unrung: u32,
+    unrung_since: Moment,
     latency: Histogram<u64>,
     started: Moment,
-    busy_ns: u64,
     last_work: Moment,
 }
 
@@ -67,34 +76,35 @@ pub async fn drive<W: Wire>(mut core: Core, mut wire: W) {
         effects: Effects::default(),
         out: Out::default(),
         backlog: VecDeque::new(),
+        unrung: 0,
+        unrung_since: started,
         latency: Histogram::new_with_bounds(1, LATENCY_US_MAX, 2).expect("valid bounds"),
         started,
-        busy_ns: 0,
         last_work: started,
     };
-    let (mut now, mut wall) = (started, started);
+    let mut now = started;
+    let mut wall_set = started;
     core.courier.set_wall(now, Clock.unix_s());
-    while !core.shard.is_stopped() && !(core.events.is_closed() && core.events.is_empty()) {
+    while !(core.shard.is_stopped() || core.events.is_closed() && core.events.is_empty()) {
         wait(&mut core, &mut wire, &turn, now).await;
         now = Clock.now();
-        if now.since(wall) >= WALL_EVERY {
-            wall = now;
+        if take_turn(&mut core, &mut wire, &mut turn, now) {
+            turn.last_work = now;
+        }
+        if now.since(wall_set) > WALL_EVERY {
+            wall_set = now;
             core.courier.set_wall(now, Clock.unix_s());
         }
-        let worked = take_turn(&mut core, &mut wire, &mut turn, now);
-        let end = Clock.now();
-        turn.busy_ns += u64::try_from(end.since(now).as_nanos()).unwrap_or(0);
-        if worked {
-            turn.last_work = end;
-        }
-        now = end;
     }
 }
 
 /// Sleeps if there is nothing to do: until bytes, bell or timer.
 async fn wait<W: Wire>(core: &mut Core, wire: &mut W, turn: &Turn, now: Moment) {
     let deadline = earliest(core.shard.next_deadline(), core.courier.next_deadline());
-    let deadline = deadline.map_or(now + SLEEP_MAX, |at| at.min(now + SLEEP_MAX));
+    let mut deadline = deadline.map_or(now + SLEEP_MAX, |at| at.min(now + SLEEP_MAX));
+    if turn.unrung > 0 {
+        deadline = deadline.min(turn.unrung_since + LINGER_MAX);
+    }
     let ready = !turn.out.done.is_empty() || deadline <= now;
     if ready || now.since(turn.last_work) < core.spin {
         return wire.wait(Patience::None).await;
@@ -185,9 +195,14 @@ fn ask_resolver(core: &mut Core, out: &mut Out, now: Moment) {
 
 /// Sends what the desk must know, and wakes shards that were handed a permit.
 fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
+    let count = turn.effects.reports.len() + turn.backlog.len();
+    if turn.unrung == 0 && count > 0 {
+        turn.unrung_since = now;
+    }
+    turn.unrung = turn.unrung.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     for mut report in turn.effects.reports.drain(..) {
         if let FromShard::Snapshot(snapshot) = &mut report {
-            complete(snapshot, &turn.latency, connections, turn.busy_ns, now.since(turn.started));
+            complete(snapshot, &turn.latency, connections, now.since(turn.started));
         }
         if !turn.backlog.is_empty() {
             turn.backlog.push_back(report);
@@ -201,7 +216,7 @@ fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
             break;
         }
     }
-    core.reports.ring_if_dirty();
+    ring_desk(core, turn, now);
     let mut wake = std::mem::take(&mut turn.effects.wake);
     while wake != 0 {
         let shard = wake.trailing_zeros();
@@ -210,15 +225,25 @@ fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
     }
 }
 
-fn complete(
-    snapshot: &mut ShardSnapshot,
-    latency: &Histogram<u64>,
-    connections: usize,
-    busy_ns: u64,
-    age: Duration,
-) {
+/// Wakes the desk for what was reported: at once, or after gathering some more where many calls are in flight.
+fn ring_desk(core: &mut Core, turn: &mut Turn, now: Moment) {
+    if turn.unrung == 0 {
+        return;
+    }
+    let gathers = core.shard.running() >= LINGER_CALLS_MIN
+        && turn.unrung < LINGER_REPORTS_MAX
+        && now.since(turn.unrung_since) < LINGER_MAX;
+    if !gathers {
+        turn.unrung = 0;
+        core.reports.ring_if_dirty();
+    }
+}
+
+/// Adds what the shard itself does not know. Busy is CPU time: it counts the kernel's share of sending and
+/// receiving, which happens inside the wire's wait.
+fn complete(snapshot: &mut ShardSnapshot, latency: &Histogram<u64>, connections: usize, age: Duration) {
     snapshot.call_us = Some(latency.clone());
     snapshot.connections = u32::try_from(connections).unwrap_or(u32::MAX);
-    snapshot.busy_ns = busy_ns;
+    snapshot.busy_ns = u64::try_from(thread_cpu().as_nanos()).unwrap_or(u64::MAX);
     snapshot.age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
 }

@@ -88,7 +88,6 @@ pub struct ShardLink {
 pub struct Engine {
     threads: Vec<JoinHandle<()>>,
     resolver: JoinHandle<()>,
-    /// No shard rings it when it ends, so the engine does.
     resolver_bell: Arc<Bell>,
 }
 
@@ -113,7 +112,7 @@ impl Engine {
         let bells: Vec<Arc<Bell>> =
             spec.plan.shards.iter().map(|_| Bell::new().map(Arc::new)).collect::<Result<_, _>>()?;
         let peers: Arc<[Arc<Bell>]> = bells.into();
-        let (mut links, mut lines, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut links, mut resolver_lines, mut threads) = (Vec::new(), Vec::new(), Vec::new());
         let (ready, is_ready) = mpsc::channel();
         for (at, &core_number) in spec.plan.shards.iter().enumerate() {
             let bell = Arc::clone(&peers[at]);
@@ -122,7 +121,7 @@ impl Engine {
             let (lookups, asked) = ring::<Lookup>(LOOKUP_SLOTS, Arc::clone(&resolver_bell));
             let (answers, resolved) = ring::<Resolved>(LOOKUP_SLOTS, Arc::clone(&bell));
             links.push(ShardLink { tx, rx });
-            lines.push(Line { lookups: asked, answers });
+            resolver_lines.push(Line { lookups: asked, answers });
             let id = ShardId(u8::try_from(at).expect("a plan has at most 32 shards"));
             let seed = Seed {
                 id,
@@ -139,11 +138,13 @@ impl Engine {
             threads.push(spawn(format!("shard-{at}"), move || seed.run(&ready))?);
         }
         let bell = Arc::clone(&resolver_bell);
-        let resolver = spawn("resolver".into(), move || serve(lines, &bell))?;
+        let resolver = spawn("resolver".into(), move || serve(resolver_lines, &bell))?;
         let engine = Self { threads, resolver, resolver_bell };
         for (shard, _) in spec.plan.shards.iter().enumerate() {
             if let Ok(Err(source)) = is_ready.recv() {
+                // Without their links the shards that did start end.
                 drop(links);
+                peers.iter().for_each(|bell| bell.ring());
                 engine.join();
                 return Err(EngineError::Wire { io: spec.io, shard, source });
             }
@@ -157,7 +158,7 @@ impl Engine {
             // A panic has ended the process before this could see it.
             let _ = thread.join();
         }
-        // All lines are closed now; the ring is kept if the resolver is only about to sleep.
+        // The shards have hung up: the resolver ends when it looks.
         self.resolver_bell.ring();
         let _ = self.resolver.join();
     }

@@ -14,5 +14,7 @@ pub mod model;
 pub mod placement;
 pub mod resolve;
 pub mod shard;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod timer;
 pub mod wire;

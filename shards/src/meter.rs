@@ -25,7 +25,7 @@ pub struct ShardSnapshot {
     pub tripped: Vec<String>,
     /// Connections open.
     pub connections: u32,
-    /// Nanoseconds spent outside waiting, since the start.
+    /// CPU nanoseconds that the shard's thread has used.
     pub busy_ns: u64,
     /// Nanoseconds since the start.
     pub age_ns: u64,

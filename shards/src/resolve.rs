@@ -53,7 +53,7 @@ pub fn serve(mut lines: Vec<Line>, bell: &Arc<Bell>) {
                 && let Some(lookup) = line.lookups.pop()
             {
                 under_way += 1;
-                look_up(at, lookup, send.clone(), Arc::clone(bell));
+                look_up(at, lookup, &send, bell);
             }
         }
         if lines.iter().all(|line| line.lookups.is_closed()) {
@@ -82,10 +82,10 @@ fn deliver(answers: &mut Tx<Resolved>, answer: Resolved) {
     answers.ring_if_dirty();
 }
 
-fn look_up(line: usize, lookup: Lookup, send: mpsc::Sender<(usize, Resolved)>, bell: Arc<Bell>) {
+fn look_up(line: usize, lookup: Lookup, send: &mpsc::Sender<(usize, Resolved)>, bell: &Arc<Bell>) {
     let Lookup { origin, host, port } = lookup;
     let failed = Resolved { origin, addresses: Err(()) };
-    let (reply, ring) = (send.clone(), Arc::clone(&bell));
+    let (reply, ring) = (send.clone(), Arc::clone(bell));
     let thread = std::thread::Builder::new().name("lookup".into()).spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect).map_err(|_| ());
         let _ = reply.send((line, Resolved { origin, addresses: found }));

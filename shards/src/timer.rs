@@ -7,7 +7,10 @@ use crate::clock::Moment;
 
 const LEVELS: usize = 6;
 const SLOTS: usize = 64;
+/// Bits of a tick that choose a slot, per level.
 const BITS: u32 = 6;
+/// How far a level's ticks are shifted.
+const SHIFTS: [u32; LEVELS] = [0, BITS, 2 * BITS, 3 * BITS, 4 * BITS, 5 * BITS];
 
 /// Fires keys at moments.
 #[derive(Debug)]
@@ -49,8 +52,9 @@ impl<K: Copy> Wheel<K> {
 
     fn place(&mut self, due: u64, key: K) {
         let ahead = due ^ self.tick;
-        let level = ((63 - (ahead | 1).leading_zeros()) / BITS).min(LEVELS as u32 - 1) as usize;
-        let slot = (due >> (level as u32 * BITS)) as usize % SLOTS;
+        let level = ((ahead | 1).ilog2() / BITS) as usize;
+        let level = level.min(LEVELS - 1);
+        let slot = slot(due, level);
         self.occupied[level] |= 1 << slot;
         self.slots[level * SLOTS + slot].push((due, key));
     }
@@ -71,10 +75,9 @@ impl<K: Copy> Wheel<K> {
     /// The next tick at which a slot must be looked at: exact on level 0, a slot's start above it.
     fn next_stop(&self) -> u64 {
         let mut stop = u64::MAX;
-        for level in 0..LEVELS {
-            let shift = level as u32 * BITS;
-            let here = (self.tick >> shift) as u32 % SLOTS as u32;
-            let ahead = self.occupied[level].rotate_right(here) & !1;
+        for (level, &shift) in SHIFTS.iter().enumerate() {
+            let here = slot(self.tick, level);
+            let ahead = self.occupied[level].rotate_right(u32::try_from(here).unwrap_or(0)) & !1;
             // Its own place, if occupied, holds what comes a full round later.
             let steps = match (ahead, self.occupied[level] >> here & 1) {
                 (0, 0) => continue,
@@ -88,11 +91,10 @@ impl<K: Copy> Wheel<K> {
 
     fn turn(&mut self, fire: &mut impl FnMut(K)) {
         for level in (0..LEVELS).rev() {
-            let shift = level as u32 * BITS;
-            if self.tick & ((1 << shift) - 1) != 0 {
+            if self.tick & ((1 << SHIFTS[level]) - 1) != 0 {
                 continue;
             }
-            let slot = (self.tick >> shift) as usize % SLOTS;
+            let slot = slot(self.tick, level);
             if self.occupied[level] >> slot & 1 == 0 {
                 continue;
             }
@@ -116,6 +118,12 @@ impl<K: Copy> Wheel<K> {
     pub fn next(&self) -> Option<Moment> {
         (self.count > 0).then(|| Moment::from_nanos(self.next_stop().saturating_mul(1_000_000)))
     }
+}
+
+/// The slot of a tick on a level.
+#[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
+const fn slot(tick: u64, level: usize) -> usize {
+    (tick >> SHIFTS[level]) as usize % SLOTS
 }
 
 #[cfg(test)]

@@ -81,31 +81,20 @@ pub fn run(scenario: &Scenario, progress: &dyn Fn(f64)) -> anyhow::Result<Run> {
         (None, Some(target)) => target.clone(),
         (None, None) => "http://127.0.0.1:9".to_owned(),
     };
-    let query = if scenario.error_rate > 0.0 {
-        format!("/ok?error_rate={}&status=503", scenario.error_rate)
-    } else {
-        "/ok".to_owned()
-    };
     let tally = Tally::new();
-    let feed = Feed {
-        groups: scenario.groups,
-        skew: scenario.skew,
-        target: base + &query,
-        pool: "BENCH".into(),
-        body_bytes: scenario.body_bytes,
-        limit: None,
-        pace: scenario.pace,
-    };
-    let queue = MemoryQueue::new(feed, Arc::clone(&tally)).context("make messages for the target")?;
-    let rig = Rig::start(scenario, queue, sink.as_ref().and_then(|sink| sink.cert_pem.clone()))?;
+    let rig = Rig::start(scenario, &base, &tally, sink.as_ref().and_then(|sink| sink.cert_pem.clone()))?;
     let run = rig.measure(scenario, &tally, progress);
-    tally.stop();
+    let stopping = Clock.now();
     rig.stop();
-    run
+    tally.stop();
+    run.map(|mut run| {
+        run.extras.insert("drain_ms".into(), (Clock.now().since(stopping).as_secs_f64() * 1e3).into());
+        run
+    })
 }
 
-/// The engine with its ingress thread.
-struct Rig {
+/// The engine with its ingress thread and an in-memory source.
+pub struct Rig {
     commands: flume::Sender<Command>,
     bell: Arc<shards::link::Bell>,
     engine: Engine,
@@ -115,7 +104,26 @@ struct Rig {
 }
 
 impl Rig {
-    fn start(scenario: &Scenario, queue: MemoryQueue, cert_pem: Option<Vec<u8>>) -> anyhow::Result<Self> {
+    /// The wire in use.
+    #[must_use]
+    pub const fn io(&self) -> Io {
+        self.io
+    }
+}
+
+impl Rig {
+    /// Starts everything, delivering to `base`.
+    ///
+    /// # Errors
+    /// The engine can't run here as asked; the error says what to change.
+    pub fn start(
+        scenario: &Scenario,
+        base: &str,
+        tally: &Arc<Tally>,
+        cert_pem: Option<Vec<u8>>,
+    ) -> anyhow::Result<Self> {
+        let queue = MemoryQueue::new(feed(scenario, base), Arc::clone(tally))
+            .context("make messages for the target")?;
         let chosen = choose(scenario.io).context("choose how to do I/O")?;
         if let Some(note) = &chosen.note {
             eprintln!("{note}");
@@ -157,7 +165,11 @@ impl Rig {
         Ok(Self { commands, bell, engine, ingress, io: chosen.io, shards: usize::from(shard_count) })
     }
 
-    fn snapshot(&self) -> anyhow::Result<IngressSnapshot> {
+    /// A look at the whole engine.
+    ///
+    /// # Errors
+    /// The ingress did not answer.
+    pub fn snapshot(&self) -> anyhow::Result<IngressSnapshot> {
         let (reply, answer) = flume::bounded(1);
         self.commands.send(Command::Snapshot(reply))?;
         self.bell.ring();
@@ -175,6 +187,7 @@ impl Rig {
         };
         wait(scenario.warm_up, 0.0);
         let before = self.snapshot()?;
+        let rss_before = process::rss_own().context("read the memory in use")?;
         tally.latency_us.lock().reset();
         let (start, cpu, acked) = (Clock.now(), process::cpu_own(), tally.acked.load(Ordering::Relaxed));
         wait(scenario.duration, scenario.warm_up.as_secs_f64());
@@ -199,6 +212,8 @@ impl Rig {
             concurrency: u32::from(scenario.concurrency.get()),
             ..Run::default()
         };
+        run.extras.insert("rss_grew_mb".into(), (rss.now_mb() - rss_before.now_mb()).into());
+        run.extras.insert("held".into(), after.held.into());
         run.extras.insert("cpu_share".into(), (cpu.as_secs_f64() / took).into());
         run.extras.insert("shard_busy".into(), busy_between(&before, &after).into());
         if scenario.pace.is_some() {
@@ -214,7 +229,7 @@ impl Rig {
     }
 
     /// Hands back what is held and ends all threads.
-    fn stop(self) {
+    pub fn stop(self) {
         let _ = self.commands.send(Command::Drain { calls_wait: DRAIN_MAX });
         self.bell.ring();
         let _ = self.ingress.join();
@@ -222,8 +237,29 @@ impl Rig {
     }
 }
 
+fn feed(scenario: &Scenario, base: &str) -> Feed {
+    let path = if scenario.error_rate > 0.0 {
+        format!("/ok?error_rate={}&status=503", scenario.error_rate)
+    } else {
+        "/ok".to_owned()
+    };
+    Feed {
+        groups: scenario.groups,
+        skew: scenario.skew,
+        target: format!("{base}{path}"),
+        pool: "BENCH".into(),
+        body_bytes: scenario.body_bytes,
+        limit: None,
+        pace: scenario.pace,
+    }
+}
+
 /// The calls that ended between two looks.
-fn latency_between(before: &IngressSnapshot, after: &IngressSnapshot) -> Histogram<u64> {
+///
+/// # Panics
+/// Never: the bounds are constants.
+#[must_use]
+pub fn latency_between(before: &IngressSnapshot, after: &IngressSnapshot) -> Histogram<u64> {
     let mut all = Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds");
     for histogram in after.shards.iter().filter_map(|shard| shard.call_us.as_ref()) {
         let _ = all.add(histogram);
@@ -234,7 +270,7 @@ fn latency_between(before: &IngressSnapshot, after: &IngressSnapshot) -> Histogr
     all
 }
 
-/// The busiest shard's share of time outside waiting.
+/// The busiest shard's share of its core.
 fn busy_between(before: &IngressSnapshot, after: &IngressSnapshot) -> f64 {
     let pairs = before.shards.iter().zip(&after.shards);
     pairs.map(|(b, a)| ratio(a.busy_ns - b.busy_ns, ratio(a.age_ns - b.age_ns, 1.0))).fold(0.0, f64::max)

@@ -1,6 +1,7 @@
 //! The sink as a process of its own, so that its CPU time is not the router's.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
@@ -27,6 +28,8 @@ impl SinkProcess {
         if let Some(core) = scenario.sink_core {
             command.arg("--cores").arg(core.to_string());
         }
+        // Its own group: Ctrl-C is for us, the sink is ended when we are done with it.
+        command.process_group(0);
         if scenario.http2 {
             command.arg("--http2");
         }

@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,8 +100,7 @@ struct Paced {
 }
 
 impl MemoryQueue {
-    /// A queue that makes its messages from `feed`. Call inside the ingress thread's runtime if the feed is
-    /// paced.
+    /// A queue that makes its messages from `feed`.
     ///
     /// # Errors
     /// The feed's target or pool can't be in a message.
@@ -326,13 +324,19 @@ fn body_of(bytes: usize) -> Vec<u8> {
     format!(r#"{{"messageId":"","filler":"{filler}"}}"#).into_bytes()
 }
 
-/// A number as text, without allocating.
+/// A number as text, without the formatting machinery: this runs once or twice per message.
 fn decimal(buffer: &mut [u8; 24], number: u64) -> &str {
-    let mut rest = &mut buffer[..];
-    let room = rest.len();
-    let _ = write!(rest, "{number}");
-    let used = room - rest.len();
-    std::str::from_utf8(&buffer[..used]).unwrap_or("0")
+    let mut at = buffer.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    std::str::from_utf8(&buffer[at..]).unwrap_or("0")
 }
 
 /// Spreads a number's bits.

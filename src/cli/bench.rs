@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
+use shards::engine::available_cores;
 use shards::placement::Wishes;
 use shards::wire::probe::Io;
 
@@ -25,6 +26,7 @@ Examples:
 /// Measures deliveries per second, CPU per delivery and latency of the engine
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct Args {
     /// How bytes are moved: auto, uring, glommio or epoll
     #[arg(long, default_value = "auto")]
@@ -38,9 +40,9 @@ pub struct Args {
     /// Cores of the shards, such as 1 or 2-7
     #[arg(long)]
     shard_cores: Option<Cores>,
-    /// Core of the sink process
-    #[arg(long, default_value_t = 1)]
-    sink_core: usize,
+    /// Core of the sink process (default: the last one, where there are several)
+    #[arg(long)]
+    sink_core: Option<usize>,
     /// Groups that the messages are spread over
     #[arg(long, default_value_t = 1_000)]
     groups: u64,
@@ -119,9 +121,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         runs.push(run);
     }
     if args.json {
-        println!("{}", report::json(&runs))
+        println!("{}", report::json(&runs));
     } else {
-        print!("{}", report::table(&runs))
+        print!("{}", report::table(&runs));
     }
     let plot = args.svg.clone().or_else(|| (!args.sweep.is_empty()).then(|| PathBuf::from("sweep.svg")));
     if let Some(path) = plot {
@@ -153,9 +155,14 @@ fn scenario(name: &str, args: &Args) -> Scenario {
         loopback: args.loopback,
         pace: args.pace,
         spin: Duration::from_micros(args.spin_us),
-        sink_core: Some(args.sink_core),
+        sink_core: args.sink_core.or_else(last_core),
         target: args.target.clone(),
     }
+}
+
+fn last_core() -> Option<usize> {
+    let cores = available_cores();
+    cores.last().copied().filter(|_| cores.len() > 1)
 }
 
 /// Every combination of the sweep's values, each with its name.

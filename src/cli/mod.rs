@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cores;
+pub mod demo;
 pub mod sink;
 
 use clap::{Parser, Subcommand};
@@ -17,6 +18,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(Box<bench::Args>),
+    Demo(demo::Args),
     Sink(sink::Args),
 }
 
@@ -28,6 +30,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Bench(args) => bench::run(&args),
+            Command::Demo(args) => demo::run(&args),
             Command::Sink(args) => sink::run(&args),
         }
     }

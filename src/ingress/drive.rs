@@ -10,7 +10,7 @@ use shards::desk::{Desk, DeskEffects, Warning};
 use shards::engine::ShardLink;
 use shards::link::Bell;
 use shards::meter::ShardSnapshot;
-use shards::model::{Control, FromShard, Notice, PoolSpec, ShardId, ToShard};
+use shards::model::{Control, FromShard, Notice, PoolSpec, ShardId, SourceId, ToShard};
 use tokio::sync::Notify;
 
 use super::doorbell::Doorbell;
@@ -67,6 +67,8 @@ pub struct IngressSnapshot {
     pub warnings: Vec<Warning>,
     /// What shards noticed since the last look.
     pub notices: Vec<Notice>,
+    /// Sources that stopped for good, and why.
+    pub stopped: Vec<(SourceId, String)>,
 }
 
 struct Pending {
@@ -167,7 +169,7 @@ impl Ingress {
         }
         for port in self.ports.clone() {
             for answer in port.take_answers() {
-                self.on_answer(answer, now);
+                self.on_answer(port.id, answer, now);
             }
             for batch in port.take_batches() {
                 more |= !batch.is_empty();
@@ -207,11 +209,12 @@ impl Ingress {
         more
     }
 
-    fn on_answer(&mut self, answer: Answer, now: Moment) {
+    fn on_answer(&mut self, source: SourceId, answer: Answer, now: Moment) {
         match answer {
+            Answer::Reconnected { epoch } => self.desk.on_epoch(source, epoch),
             Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now),
             Answer::Extended { ticket, done, sent } => {
-                self.desk.on_extended(ticket, done, sent, &mut self.out)
+                self.desk.on_extended(ticket, done, sent, &mut self.out);
             }
             Answer::NotSetAside { ticket } => self.desk.on_dead_letter_failed(ticket, 30, now, &mut self.out),
         }
@@ -222,7 +225,7 @@ impl Ingress {
             Command::SetPool { code, spec } => {
                 self.desk.set_pool(code.as_bytes(), spec, now, &mut self.out);
             }
-            Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), &mut self.out),
+            Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), now, &mut self.out),
             Command::Snapshot(reply) => {
                 for shard in 0..self.links.len() {
                     let shard = ShardId(u8::try_from(shard).unwrap_or(u8::MAX));
@@ -253,6 +256,7 @@ impl Ingress {
                 owed: self.desk.owed(),
                 warnings: self.warnings.drain(..).collect(),
                 notices: self.notices.drain(..).collect(),
+                stopped: self.ports.iter().filter_map(|port| Some((port.id, port.stopped()?))).collect(),
             };
             let _ = reply.send(snapshot);
         }

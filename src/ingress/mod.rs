@@ -1,4 +1,4 @@
-//! The ingress thread: sources ↔ desk ↔ links. One pinned thread, tokio current_thread.
+//! The ingress thread: sources ↔ desk ↔ links. One pinned thread, tokio's `current_thread`.
 
 mod doorbell;
 mod drive;

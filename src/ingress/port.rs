@@ -23,6 +23,7 @@ pub(super) struct Port {
     room: Cell<usize>,
     receiving: Cell<bool>,
     settling: Cell<bool>,
+    stopped: RefCell<Option<String>>,
     inbox: RefCell<Vec<Vec<Arrival>>>,
     outbox: RefCell<Vec<(Receipt, Tell)>>,
     answers: RefCell<Vec<Answer>>,
@@ -40,6 +41,7 @@ impl Port {
             room: Cell::new(0),
             receiving: Cell::new(false),
             settling: Cell::new(false),
+            stopped: RefCell::default(),
             inbox: RefCell::default(),
             outbox: RefCell::default(),
             answers: RefCell::default(),
@@ -83,6 +85,11 @@ impl Port {
         waiting && self.answers.borrow().is_empty() && !self.receiving.get() && !self.settling.get()
     }
 
+    /// Why it receives no more, if so.
+    pub(super) fn stopped(&self) -> Option<String> {
+        self.stopped.borrow().clone()
+    }
+
     /// The receiving task.
     pub(super) async fn pull(self: Rc<Self>, source: Rc<impl Source>) {
         let mut pause = BACKOFF.0;
@@ -105,7 +112,8 @@ impl Port {
                     pause = (pause * 2).min(BACKOFF.1);
                     self.changed.notify_one();
                 }
-                Err(ReceiveError::Denied { .. } | ReceiveError::Ended) => {
+                Err(error @ (ReceiveError::Denied { .. } | ReceiveError::Ended)) => {
+                    *self.stopped.borrow_mut() = Some(error.to_string());
                     self.changed.notify_one();
                     return;
                 }

@@ -55,6 +55,12 @@ pub enum Answer {
         /// When it was asked for.
         sent: Moment,
     },
+    /// The source connected anew: receipts of other epochs are void. Comes before any arrival with the
+    /// new epoch.
+    Reconnected {
+        /// The new epoch.
+        epoch: u32,
+    },
     /// The dead-letter store could not take it.
     NotSetAside {
         /// Which message.

@@ -14,11 +14,20 @@ use std::time::Duration;
 /// A broker that counts hand-overs must not be brought within this many of its limit without a try.
 const LIMIT_MARGIN: u16 = 2;
 
+/// How long a message waits at its source when there can be no pool for it.
+const NO_POOL_WAIT_S: u32 = 30;
+/// How long a message waits at its source for an older one that is overdue.
+const OWED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// How long a message waits at its source for a pool that is being replaced.
+const DRAIN_WAIT_S: u32 = 30;
+
 /// A new message whose pool and group are known.
 struct Candidate {
     arrival: Arrival,
     app_id: IdHash,
     lane: LaneKey,
+    /// Giving it back once more could make its broker drop it.
+    near: bool,
 }
 
 /// A pool's part of a batch.
@@ -55,6 +64,7 @@ impl Desk {
                 candidates.push(candidate);
             }
         }
+        self.hold_with_near(source, &mut candidates);
         let lease = self.sources[usize::from(source.0)].spec.lease;
         for share in &mut shares {
             let pool = self.pools.get(share.pool);
@@ -73,6 +83,19 @@ impl Desk {
                 let code = String::from_utf8_lossy(&pool.code).into_owned();
                 out.warnings.push(Warning::QueueFull { code, count: share.turned_away });
             }
+        }
+    }
+
+    /// Where the broker locks groups, what goes back takes what follows it in its batch along: if one of
+    /// them must not go back, none of that group may.
+    fn hold_with_near(&self, source: SourceId, candidates: &mut [Candidate]) {
+        let spec = &self.sources[usize::from(source.0)].spec;
+        if spec.ordering != Ordering::Batch || spec.deliveries_max.is_none() {
+            return;
+        }
+        let lanes: Vec<LaneKey> = candidates.iter().filter(|it| it.near).map(|it| it.lane).collect();
+        for candidate in candidates.iter_mut().filter(|it| lanes.contains(&it.lane)) {
+            candidate.near = true;
         }
     }
 
@@ -101,22 +124,32 @@ impl Desk {
         }
         if self.draining {
             // The last receive came in late: straight back, in order.
-            out.tells.push((source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }));
+            self.tell(source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }, out);
             return None;
         }
         if self.completed.contains(arrival.broker_id) {
-            out.tells.push((source, receipt, Tell::Ack { ticket: None }));
+            if !self.owed.is_empty()
+                && let Some(pool) = self.pool_for(arrival.parcel.pool(), now, out)
+            {
+                self.forget_owed(self.lane_for(source, pool, &arrival), arrival.broker_id, out);
+            }
+            self.tell(source, receipt, Tell::Ack { ticket: None }, out);
             return None;
         }
         let app_id = self.hasher.app_id(arrival.parcel.id());
-        let pool = self.pool_for(arrival.parcel.pool(), now, out)?;
+        let Some(pool) = self.pool_for(arrival.parcel.pool(), now, out) else {
+            // Not even the default pool can be made: the source keeps it until an operator removes pools.
+            let tell = Tell::Nack { delay_s: NO_POOL_WAIT_S, reason: NackReason::NoRoom };
+            out.tells.push((source, receipt, tell));
+            return None;
+        };
         let lane = self.lane_for(source, pool, &arrival);
         if let Some(first) = self.tracker.by_app_id(app_id) {
             self.chain(source, first, &arrival, app_id, lane, now, out);
             return None;
         }
-        // Held at once, so that a second one in the same batch finds it.
-        Some(Candidate { arrival, app_id, lane })
+        let near = self.is_near_limit(source, arrival.deliveries);
+        Some(Candidate { arrival, app_id, lane, near })
     }
 
     /// The same message again: its lease ran out, or the connection was lost. The newest receipt is the
@@ -136,7 +169,7 @@ impl Desk {
         self.start_lease(slot, now);
         if closing {
             let ticket = Some(self.tracker.ticket(slot));
-            out.tells.push((source, receipt, Tell::Ack { ticket }));
+            self.tell(source, receipt, Tell::Ack { ticket }, out);
         }
     }
 
@@ -152,9 +185,18 @@ impl Desk {
         now: Moment,
         out: &mut DeskEffects,
     ) {
-        let delivered = self.tracker.at(first).stage == Stage::Closing;
+        let stage = self.tracker.at(first).stage;
+        if stage == Stage::SettingAside {
+            return self.turn_away(source, arrival, lane, 1, NackReason::Twin, now, out);
+        }
+        if stage == Stage::Parked {
+            self.take_place(first, lane, arrival.broker_id, now, out);
+        } else {
+            self.forget_owed(lane, arrival.broker_id, out);
+        }
+        let delivered = stage == Stage::Closing;
         if self.tuning.ack_requeued || delivered {
-            out.tells.push((source, arrival.receipt, Tell::Ack { ticket: None }));
+            self.tell(source, arrival.receipt, Tell::Ack { ticket: None }, out);
             return;
         }
         let slot = self.tracker.hold(
@@ -166,11 +208,39 @@ impl Desk {
                 source,
                 bytes: 0,
                 deliveries: arrival.deliveries,
+                blocks: self.blocks(source, arrival.dispatch),
             },
             Some(first),
             now,
         );
         self.start_lease(slot, now);
+    }
+
+    /// A twin of a parked message is back. If the twin's place in its group is the older one, the parked
+    /// message takes it: the two are one delivery, and others wait for the older place.
+    fn take_place(&mut self, parked: u32, lane: LaneKey, twin: IdHash, now: Moment, out: &mut DeskEffects) {
+        let Some(seq) = self.owed.seq(lane, twin) else { return };
+        self.owed.cancel(lane, twin);
+        let entry = self.tracker.at_mut(parked);
+        if entry.lane == lane && seq < entry.seq {
+            entry.seq = seq;
+            let known = (entry.source, entry.broker_id);
+            self.owed.cancel(lane, known.1);
+            self.owed.owe(lane, known, seq, now, Moment::NEVER);
+        }
+        self.unpark_first(lane, out);
+    }
+
+    /// A message that was waited for is back but does not run.
+    fn forget_owed(&mut self, lane: LaneKey, id: IdHash, out: &mut DeskEffects) {
+        if self.owed.cancel(lane, id) {
+            self.unpark_first(lane, out);
+        }
+    }
+
+    fn blocks(&self, source: SourceId, dispatch: Dispatch) -> bool {
+        let ordering = self.sources[usize::from(source.0)].spec.ordering;
+        ordering == Ordering::Strict && dispatch == Dispatch::BlockOnError
     }
 
     fn pool_for(&mut self, code: &[u8], now: Moment, out: &mut DeskEffects) -> Option<PoolId> {
@@ -209,29 +279,45 @@ impl Desk {
         now: Moment,
         out: &mut DeskEffects,
     ) {
-        let Candidate { arrival, app_id, lane } = candidate;
+        let Candidate { arrival, app_id, lane, near } = candidate;
         // A second one in the same batch: the first is held by now.
         if let Some(first) = self.tracker.by_app_id(app_id) {
             return self.chain(source, first, &arrival, app_id, lane, now, out);
         }
         let spec = self.sources[usize::from(source.0)].spec;
-        let strict = spec.ordering == Ordering::Strict && arrival.dispatch == Dispatch::BlockOnError;
-        let near = self.is_near_limit(source, arrival.deliveries);
-        let claim = if strict { self.owed.claim(lane, arrival.broker_id) } else { Claim::Free };
+        let claim = if self.blocks(source, arrival.dispatch) {
+            self.owed.claim(lane, arrival.broker_id)
+        } else {
+            Claim::Free
+        };
         let Some(share) = shares.iter_mut().find(|share| share.pool == lane.pool) else { return };
+        if self.pools.get(lane.pool).is_some_and(|pool| pool.draining > 0) {
+            // Its successor is not there yet, and the shards give back whatever comes.
+            return self.turn_away(source, &arrival, lane, DRAIN_WAIT_S, NackReason::GivenBack, now, out);
+        }
         if let Claim::Wait(due) = claim {
             if near {
                 return self.park(source, arrival, app_id, lane, now, out);
             }
-            let wait = due.since(now).max(Duration::from_secs(1));
+            // One that is overdue is waited for ever longer: each look costs the later ones a hand-over.
+            let overdue = now.since(due).clamp(OWED_WAIT.0, OWED_WAIT.1);
+            let wait = due.since(now).max(overdue);
             let delay_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
             return self.turn_away(source, &arrival, lane, delay_s, NackReason::Owed, now, out);
         }
         let blocked = self.groups.get(&lane).is_some_and(|group| group.blocked_in == self.batch);
-        let fits = share.admitted > 0 && !blocked && self.has_room(&arrival, lane);
-        if !fits && !near {
+        let full = share.admitted == 0;
+        let fits = !full && !blocked && self.has_room(&arrival, lane);
+        // The one that parked messages wait for comes in, because they hold room until it does.
+        let unparks = claim == Claim::Oldest && !self.parked.is_empty() && self.owed.has_parked(lane);
+        if !fits && !near && !unparks {
             share.turned_away += 1;
-            let delay_s = self.pools.get(lane.pool).map_or(1, |pool| pool.room_wait_s(share.count));
+            let delay_s = match self.pools.get(lane.pool) {
+                Some(pool) if full => pool.room_wait_s(share.count),
+                // The group has its fill, not the pool. A lock keeps it at the broker until that is done.
+                _ if spec.ordering == Ordering::Batch => 0,
+                _ => 1,
+            };
             return self.turn_away(source, &arrival, lane, delay_s, NackReason::NoRoom, now, out);
         }
         if near && !fits {
@@ -239,7 +325,7 @@ impl Desk {
         }
         share.admitted = share.admitted.saturating_sub(1);
         let seq = self.owed.seq(lane, arrival.broker_id);
-        let envelope = self.take_in(source, arrival, app_id, lane, now);
+        let envelope = self.take_in(source, arrival, app_id, lane, near, now);
         if let Some(seq) = seq
             && let Some(slot) = self.tracker.slot(envelope.ticket)
         {
@@ -300,7 +386,17 @@ impl Desk {
             }
             _ => {}
         }
-        out.tells.push((source, arrival.receipt, Tell::Nack { delay_s, reason }));
+        let attempts = self.tries_of(arrival.broker_id, arrival.deliveries);
+        self.remember_tries(source, arrival.broker_id, attempts, delay_s, now);
+        self.tell(source, arrival.receipt, Tell::Nack { delay_s, reason }, out);
+    }
+
+    /// Tells a source, unless the receipt is of a connection that is gone (D4): then the broker has the
+    /// message back, and hands it over again.
+    fn tell(&self, source: SourceId, receipt: Receipt, tell: Tell, out: &mut DeskEffects) {
+        if self.is_live(source, receipt) {
+            out.tells.push((source, receipt, tell));
+        }
     }
 
     /// Holds a new message and makes its envelope.
@@ -310,11 +406,11 @@ impl Desk {
         arrival: Arrival,
         app_id: IdHash,
         lane: LaneKey,
+        near: bool,
         now: Moment,
     ) -> Envelope {
         let bytes = arrival.parcel.bytes();
         let spec = self.sources[usize::from(source.0)].spec;
-        let near = self.is_near_limit(source, arrival.deliveries);
         let slot = self.tracker.hold(
             Newcomer {
                 broker_id: arrival.broker_id,
@@ -324,13 +420,13 @@ impl Desk {
                 source,
                 bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
                 deliveries: arrival.deliveries,
+                blocks: self.blocks(source, arrival.dispatch),
             },
             None,
             now,
         );
         self.start_lease(slot, now);
         self.bytes += bytes;
-        self.sources[usize::from(source.0)].held += 1;
         self.groups.entry(lane).or_default().held += 1;
         if let Some(pool) = self.pools.get_mut(lane.pool) {
             pool.held += 1;
@@ -347,7 +443,7 @@ impl Desk {
             ticket: self.tracker.ticket(slot),
             lane,
             batch: self.batch,
-            attempts: arrival.deliveries.saturating_sub(1),
+            attempts: self.tries_of(arrival.broker_id, arrival.deliveries),
             attempts_max: spec.attempts_max,
             ordering: spec.ordering,
             dispatch: arrival.dispatch,
@@ -367,14 +463,14 @@ impl Desk {
     ) {
         out.warnings.push(Warning::NearLimit { source });
         let broker_id = arrival.broker_id;
-        let envelope = self.take_in(source, arrival, app_id, lane, now);
+        let envelope = self.take_in(source, arrival, app_id, lane, true, now);
         if let Some(slot) = self.tracker.slot(envelope.ticket) {
             let seq = self.owed.seq(lane, broker_id).unwrap_or(self.tracker.at(slot).seq);
             let entry = self.tracker.at_mut(slot);
             entry.stage = Stage::Parked;
             entry.seq = seq;
             // It keeps its place among the owed ones; only the wait for its return is without end.
-            self.owed.owe(lane, broker_id, seq, now, Moment::NEVER);
+            self.owed.owe(lane, (source, broker_id), seq, now, Moment::NEVER);
         }
         self.parked.insert(broker_id, envelope);
     }

@@ -73,6 +73,19 @@ impl PoolDesk {
         if self.draining > 0 { 0 } else { self.limit(lease).saturating_sub(self.held) }
     }
 
+    /// How many more are worth asking for: while every permit is in use, more than `prefetch` waiting
+    /// messages per permit would only grow old here, with leases to extend and caches to fill.
+    #[must_use]
+    pub fn wants(&self, lease: Option<Duration>, prefetch: u32) -> u32 {
+        let (used, limit) = self.shared.permits.usage();
+        let free = self.free(lease);
+        if used < limit {
+            return free;
+        }
+        let enough = u32::from(limit).saturating_mul(prefetch.saturating_add(1)).max(PoolSpec::CAPACITY_MIN);
+        free.min(enough.saturating_sub(self.held))
+    }
+
     /// How many of a share of `share` messages it takes (N1).
     #[must_use]
     pub fn admits(&self, share: u32, lease: Option<Duration>) -> u32 {
@@ -195,6 +208,20 @@ mod tests {
             pool.held = held;
             assert_eq!(pool.admits(share, lease), taken, "N1: {why}");
         }
+    }
+
+    #[test]
+    fn a_busy_pool_is_given_no_more_than_it_will_need_soon() {
+        let mut pool = pool(10, None);
+        pool.held = 30;
+        assert_eq!(pool.wants(None, 2), 180, "permits are free: another group may use them");
+        for _ in 0..10 {
+            assert!(pool.shared.permits.try_take(crate::model::ShardId(0)));
+        }
+        assert_eq!(pool.wants(None, 2), 20, "all in use: up to the floor of 50");
+        pool.held = 50;
+        assert_eq!(pool.wants(None, 2), 0);
+        assert_eq!(pool.wants(None, 20), 160, "the router document's whole capacity");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::time::Duration;
 const EXTEND_AT: u32 = 3;
 /// Failed tries after which a message goes back while its lease still runs.
 const EXTENSIONS_FAILED_MAX: u8 = 2;
+/// How long a message that is due back is waited for before its tries are forgotten: polling may pause.
+const TRIES_KEPT: Duration = Duration::from_secs(900);
 /// How often delivered ids and owed groups are looked through.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -29,9 +31,18 @@ impl Desk {
         if now < self.next_look {
             return;
         }
+        let passed = (now.since(self.next_look) + LOOK_EVERY).min(LOOK_EVERY * 2);
         self.next_look = now + LOOK_EVERY;
         self.completed.expire(now);
-        let gone = self.owed.expire(now);
+        self.tried.expire(now);
+        let gone = if self.owed.is_empty() {
+            Vec::new()
+        } else {
+            let sources = 0..u16::try_from(self.sources.len()).unwrap_or(u16::MAX);
+            let idle: Vec<bool> = sources.map(|source| self.room(SourceId(source), now) == 0).collect();
+            let paused = |source: SourceId| if idle[usize::from(source.0)] { passed } else { Duration::ZERO };
+            self.owed.expire(now, paused)
+        };
         if !gone.is_empty() {
             out.warnings.push(Warning::OwedExpired { count: gone.len() });
             for lane in gone {
@@ -82,7 +93,8 @@ impl Desk {
             return;
         }
         entry.extensions_failed = entry.extensions_failed.saturating_add(1);
-        if entry_failed(entry.extensions_failed) {
+        // Once: what is lost stays lost until its source hands it over again, for which it must be asked.
+        if entry.extensions_failed == EXTENSIONS_FAILED_MAX {
             out.warnings.push(Warning::LeaseLost { source });
             self.sources[usize::from(source.0)].strained_until = sent + lease;
         }
@@ -97,7 +109,8 @@ impl Desk {
         });
         let quiet = self.sources.iter().flat_map(|source| [source.quiet_until, source.strained_until]);
         let quiet = quiet.filter(|&until| until > Moment::ZERO && until >= self.next_look);
-        let look = (!self.completed.is_empty() || !self.owed.is_empty()).then_some(self.next_look);
+        let look = (!self.completed.is_empty() || !self.owed.is_empty() || !self.tried.is_empty())
+            .then_some(self.next_look);
         sources.chain(quiet).chain(look).min()
     }
 
@@ -113,11 +126,32 @@ impl Desk {
     ) {
         let due = now + Duration::from_secs(u64::from(delay_s));
         let lease = self.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED);
-        self.owed.owe(lane, id, seq, due, due + lease * 2);
+        self.owed.owe(lane, (source, id), seq, due, due + lease * 2);
+    }
+
+    /// Remembers how often a message that goes back was tried, where that is limited.
+    pub(super) fn remember_tries(
+        &mut self,
+        source: SourceId,
+        id: IdHash,
+        attempts: u16,
+        delay_s: u32,
+        now: Moment,
+    ) {
+        let spec = &self.sources[usize::from(source.0)].spec;
+        if spec.attempts_max > 0 {
+            let back = now + Duration::from_secs(u64::from(delay_s));
+            self.tried.remember(id, attempts, back + TRIES_KEPT);
+        }
+    }
+
+    /// Attempts of an arrival: as remembered, else as often as its broker handed it over before.
+    pub(super) fn tries_of(&self, id: IdHash, deliveries: u16) -> u16 {
+        self.tried.get(id).unwrap_or(deliveries.saturating_sub(1))
     }
 
     /// After older ones were given up: a parked message may be the oldest now.
-    fn unpark_first(&mut self, lane: LaneKey, out: &mut DeskEffects) {
+    pub(super) fn unpark_first(&mut self, lane: LaneKey, out: &mut DeskEffects) {
         if let Some(id) = self.owed.oldest(lane)
             && let Some(envelope) = self.parked.remove(&id)
         {

@@ -16,6 +16,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 mod track;
+mod tried;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,9 +36,12 @@ use crate::model::{
 };
 use crate::shard::PoolShared;
 use capacity::Pools;
+use tried::Tried;
 
 /// How long a source without leases is waited for where a lease would say.
 pub const LEASE_ASSUMED: Duration = Duration::from_secs(30);
+/// waits for an owed one goes back for up to two seconds longer.
+const HIDDEN_MAX: Duration = Duration::from_secs(32);
 /// Pools that a source's recent messages went to: what decides whether to poll it.
 const RECENT_POOLS: usize = 16;
 
@@ -164,7 +168,6 @@ struct Source {
     /// A lease was lost lately: take no more for a while.
     strained_until: Moment,
     recent: VecDeque<PoolId>,
-    held: u32,
 }
 
 /// A group with messages here.
@@ -179,6 +182,7 @@ struct Group {
 /// Wrong behaviour that can be switched on, to show that the simulator's oracle notices.
 #[cfg(feature = "sim")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Traps {
     /// Trap 1: a redelivery is nacked with its new receipt and the old one is kept.
     pub nack_redelivered: bool,
@@ -199,6 +203,7 @@ pub struct Desk {
     tracker: Tracker,
     completed: Completed,
     owed: OwedGroups,
+    tried: Tried,
     parked: HashMap<IdHash, Envelope>,
     pools: Pools,
     sources: Vec<Source>,
@@ -206,6 +211,7 @@ pub struct Desk {
     batch: BatchId,
     bytes: usize,
     draining: bool,
+    drain_from: Moment,
     next_look: Moment,
     #[cfg(feature = "sim")]
     traps: Traps,
@@ -223,6 +229,7 @@ impl Desk {
             tracker: Tracker::new(),
             completed: Completed::new(tuning.completed_max),
             owed: OwedGroups::default(),
+            tried: Tried::new(tuning.owed_max),
             parked: HashMap::new(),
             pools: Pools::default(),
             sources: Vec::new(),
@@ -230,6 +237,7 @@ impl Desk {
             batch: BatchId(0),
             bytes: 0,
             draining: false,
+            drain_from: Moment::NEVER,
             next_look: Moment::ZERO,
             #[cfg(feature = "sim")]
             traps: Traps::default(),
@@ -249,13 +257,13 @@ impl Desk {
     }
 
     /// A new source. `unclean`: the process ended without giving back what it held; where the broker does
-    /// not lock groups, nothing is asked for until those leases have run out.
+    /// not lock groups, nothing is asked for until those leases and give-back delays have run out.
     pub fn add_source(&mut self, spec: SourceSpec, unclean: bool, now: Moment) -> SourceId {
         let quarantined = unclean && spec.ordering == Ordering::Strict;
         #[cfg(feature = "sim")]
         let quarantined = quarantined && !self.traps.no_quarantine;
         let quiet_until = match spec.lease {
-            Some(lease) if quarantined => now + lease,
+            Some(lease) if quarantined => now + lease.max(HIDDEN_MAX),
             _ => Moment::ZERO,
         };
         self.sources.push(Source {
@@ -264,7 +272,6 @@ impl Desk {
             quiet_until,
             strained_until: Moment::ZERO,
             recent: VecDeque::new(),
-            held: 0,
         });
         SourceId(u16::try_from(self.sources.len() - 1).expect("queues are far fewer than 65,536"))
     }
@@ -298,13 +305,16 @@ impl Desk {
     }
 
     /// Removes a pool: what has not started goes back, the rest finishes.
-    pub fn remove_pool(&mut self, code: &[u8], out: &mut DeskEffects) {
+    pub fn remove_pool(&mut self, code: &[u8], now: Moment, out: &mut DeskEffects) {
         let Some(id) = self.pools.find(code) else { return };
         let shards = self.shards;
         let Some(pool) = self.pools.get_mut(id) else { return };
         pool.successor = None;
         if pool.draining == 0 {
             pool.draining = shards;
+            let parked = self.parked.extract_if(|_, envelope| envelope.lane.pool == id);
+            let parked = parked.map(|(_, envelope)| envelope).collect();
+            self.give_back_parked(parked, now, out);
             self.tell_shards(out, || Control::PoolDrain { pool: id });
         }
     }
@@ -317,6 +327,7 @@ impl Desk {
             return;
         }
         debug_assert_eq!(pool.held, 0, "a drained pool holds nothing");
+        self.owed.forget_pool(id);
         for source in &mut self.sources {
             source.recent.retain(|&other| other != id);
         }
@@ -328,13 +339,20 @@ impl Desk {
     /// Ends: takes no more and asks for everything that has not started.
     pub fn drain(&mut self, now: Moment, out: &mut DeskEffects) {
         self.draining = true;
-        let parked = self.parked.drain().filter_map(|(_, envelope)| self.tracker.slot(envelope.ticket));
-        let mut parked: Vec<u32> = parked.collect();
-        parked.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
-        for slot in parked {
-            self.give_back_slot(slot, now, out);
-        }
+        self.drain_from = now;
+        let parked = self.parked.drain().map(|(_, envelope)| envelope).collect();
+        self.give_back_parked(parked, now, out);
         self.tell_shards(out, || Control::Drain);
+    }
+
+    /// After a drain: true if all that went back can be seen again, so that another process may start at
+    /// once. While some may be hidden (a delay that runs, a message that did not come back when it was
+    /// due, a wait after an unclean stop that is not over), newer messages of its group would overtake it:
+    /// the stop counts as unclean.
+    #[must_use]
+    pub fn is_clean(&self, now: Moment) -> bool {
+        let waited = self.sources.iter().all(|source| source.quiet_until <= now);
+        waited && self.owed.are_all_due(self.drain_from, now)
     }
 
     /// How many messages to ask `source` for now; 0 = do not poll it.
@@ -348,17 +366,22 @@ impl Desk {
         if self.traps.nack_as_backpressure {
             return state.spec.batch_max;
         }
-        if now < state.strained_until
-            || self.bytes >= self.tuning.memory_budget
-            || self.owed.len() >= self.tuning.owed_max
-        {
+        if now < state.strained_until {
+            return 0;
+        }
+        // What is parked waits for older messages that are at their source: they must come in, though the
+        // parked ones fill their pool.
+        if !self.parked.is_empty() {
+            return state.spec.batch_max;
+        }
+        if self.bytes >= self.tuning.memory_budget || self.owed.len() >= self.tuning.owed_max {
             return 0;
         }
         if state.recent.is_empty() {
             return state.spec.batch_max;
         }
         let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));
-        let free: usize = pools.map(|pool| pool.free(state.spec.lease) as usize).sum();
+        let free: usize = pools.map(|pool| pool.wants(state.spec.lease, self.tuning.prefetch) as usize).sum();
         free.min(state.spec.batch_max)
     }
 
@@ -398,6 +421,7 @@ impl Desk {
     }
 
     /// Groups are spread over shards by their hash.
+    #[expect(clippy::cast_possible_truncation, reason = "below the number of shards")]
     const fn shard_of(&self, lane: LaneKey) -> ShardId {
         ShardId(((lane.hash as u128 * self.shards as u128) >> 64) as u8)
     }

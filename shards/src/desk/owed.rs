@@ -4,11 +4,12 @@
 //! - O1: of an owed group only the oldest owed message may run.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 
 use crate::clock::Moment;
-use crate::model::{IdHash, LaneKey};
+use crate::model::{IdHash, LaneKey, PoolId, SourceId};
 
 /// A message that went back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,7 @@ struct Owed {
     /// Order of arrival.
     seq: u64,
     id: IdHash,
+    source: SourceId,
     /// The source shows it again then, at the earliest.
     due: Moment,
     /// We stop waiting for it then.
@@ -54,7 +56,14 @@ impl OwedGroups {
     }
 
     /// A message of `lane` went back; it arrived as number `seq`.
-    pub fn owe(&mut self, lane: LaneKey, id: IdHash, seq: u64, due: Moment, expires: Moment) {
+    pub fn owe(
+        &mut self,
+        lane: LaneKey,
+        (source, id): (SourceId, IdHash),
+        seq: u64,
+        due: Moment,
+        expires: Moment,
+    ) {
         let group = self.groups.entry(lane).or_default();
         if let Some(known) = group.iter_mut().find(|owed| owed.id == id) {
             known.due = due;
@@ -62,7 +71,7 @@ impl OwedGroups {
             return;
         }
         let at = group.iter().rposition(|owed| owed.seq < seq).map_or(0, |at| at + 1);
-        group.insert(at, Owed { seq, id, due, expires });
+        group.insert(at, Owed { seq, id, source, due, expires });
         self.count += 1;
     }
 
@@ -89,10 +98,30 @@ impl OwedGroups {
         next
     }
 
+    /// A message will not run though it is back: it is a twin, or known as delivered. True if the group has
+    /// another oldest one now.
+    pub fn cancel(&mut self, lane: LaneKey, id: IdHash) -> bool {
+        let Some(group) = self.groups.get_mut(&lane) else { return false };
+        let Some(at) = group.iter().position(|owed| owed.id == id) else { return false };
+        group.remove(at);
+        self.count -= 1;
+        if group.is_empty() {
+            self.groups.remove(&lane);
+            return false;
+        }
+        at == 0
+    }
+
     /// The oldest owed message of a group.
     #[must_use]
     pub fn oldest(&self, lane: LaneKey) -> Option<IdHash> {
         self.groups.get(&lane)?.front().map(|owed| owed.id)
+    }
+
+    /// A message of this group is kept here until the oldest is back.
+    #[must_use]
+    pub fn has_parked(&self, lane: LaneKey) -> bool {
+        self.groups.get(&lane).is_some_and(|group| group.iter().any(|owed| owed.expires == Moment::NEVER))
     }
 
     /// The place in the order of arrival that an owed message had.
@@ -101,11 +130,25 @@ impl OwedGroups {
         self.groups.get(&lane)?.iter().find(|owed| owed.id == id).map(|owed| owed.seq)
     }
 
-    /// Gives up on those that did not come back in time. Returns their groups, in order of arrival.
-    pub fn expire(&mut self, now: Moment) -> Vec<LaneKey> {
+    /// True if each of them was due between `since` and `now`.
+    #[must_use]
+    pub fn are_all_due(&self, since: Moment, now: Moment) -> bool {
+        self.groups.values().flatten().all(|owed| (since..=now).contains(&owed.due))
+    }
+
+    /// A pool is gone, and its lanes with it.
+    pub fn forget_pool(&mut self, pool: PoolId) {
+        self.groups.retain(|lane, _| lane.pool != pool);
+        self.count = self.groups.values().map(VecDeque::len).sum();
+    }
+
+    /// Gives up on those that did not come back in time. Returns their groups, in order of arrival. While
+    /// a source is not asked, the time of its messages does not run: `paused` says for how long.
+    pub fn expire(&mut self, now: Moment, paused: impl Fn(SourceId) -> Duration) -> Vec<LaneKey> {
         let mut gone = Vec::new();
         self.groups.retain(|&lane, group| {
-            group.retain(|owed| {
+            group.retain_mut(|owed| {
+                owed.expires = owed.expires + paused(owed.source);
                 let keep = owed.expires > now;
                 if !keep {
                     gone.push((owed.seq, lane));
@@ -123,8 +166,6 @@ impl OwedGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PoolId;
-    use std::time::Duration;
 
     #[test]
     fn only_the_oldest_owed_message_may_run() {
@@ -132,13 +173,17 @@ mod tests {
         let lane = LaneKey { hash: 1, pool: PoolId(0) };
         let mut owed = OwedGroups::default();
         assert_eq!(owed.claim(lane, IdHash(2)), Claim::Free);
-        owed.owe(lane, IdHash(2), 2, at(5), at(60));
-        owed.owe(lane, IdHash(1), 1, at(9), at(60));
+        owed.owe(lane, (SourceId(0), IdHash(2)), 2, at(5), at(60));
+        owed.owe(lane, (SourceId(0), IdHash(1)), 1, at(9), at(60));
         assert_eq!(owed.claim(lane, IdHash(2)), Claim::Wait(at(9)), "O1: the older one went back later");
         assert_eq!(owed.claim(lane, IdHash(1)), Claim::Oldest);
         assert_eq!(owed.pay(lane), Some(IdHash(2)));
         assert_eq!(owed.claim(lane, IdHash(2)), Claim::Oldest);
-        assert_eq!(owed.expire(at(60)), [lane]);
+        assert!(owed.expire(at(60), |_| Duration::from_secs(1)).is_empty(), "its source was not asked");
+        assert_eq!(owed.expire(at(61), |_| Duration::ZERO), [lane]);
         assert!(owed.is_empty());
+        owed.owe(lane, (SourceId(0), IdHash(1)), 1, at(9), at(60));
+        owed.owe(lane, (SourceId(0), IdHash(2)), 2, at(9), at(60));
+        assert!(!owed.cancel(lane, IdHash(2)) && !owed.cancel(lane, IdHash(1)) && owed.is_empty());
     }
 }

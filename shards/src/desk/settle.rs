@@ -3,7 +3,7 @@
 use super::track::Stage;
 use super::{Desk, DeskEffects, Tell};
 use crate::clock::Moment;
-use crate::model::{Dispatch, Envelope, NackReason, Ordering, Settlement, Ticket, Verdict};
+use crate::model::{Envelope, NackReason, Settlement, Ticket, Verdict};
 
 impl Desk {
     /// A shard is done with a message: tell its source, and make room.
@@ -11,6 +11,8 @@ impl Desk {
         let Settlement { envelope, verdict } = settlement;
         let Some(slot) = self.tracker.slot(envelope.ticket) else { return };
         self.make_room(slot, now);
+        let entry = self.tracker.at(slot);
+        let (source, id) = (entry.source, entry.broker_id);
         match verdict {
             Verdict::Ack => {
                 let ticket = Some(envelope.ticket);
@@ -18,24 +20,20 @@ impl Desk {
             }
             Verdict::DeadLetter { reason, status } => {
                 let Envelope { parcel, ticket, attempts, .. } = envelope;
+                self.remember_tries(source, id, attempts, 0, now);
                 self.close(slot, Tell::DeadLetter { ticket, parcel, reason, status, attempts }, now, out);
             }
             Verdict::Nack { delay_s, reason } => {
-                let entry = self.tracker.at(slot);
-                let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
-                if envelope.ordering == Ordering::Strict && envelope.dispatch == Dispatch::BlockOnError {
-                    self.owe(source, lane, id, seq, delay_s, now);
-                }
-                self.nack_slot(slot, delay_s, reason, out);
+                self.remember_tries(source, id, envelope.attempts, delay_s, now);
+                self.nack_slot(slot, delay_s, reason, now, out);
             }
         }
     }
 
     fn make_room(&mut self, slot: u32, now: Moment) {
         let entry = self.tracker.at(slot);
-        let (lane, source) = (entry.lane, entry.source);
+        let lane = entry.lane;
         self.bytes -= entry.bytes as usize;
-        self.sources[usize::from(source.0)].held -= 1;
         if let Some(pool) = self.pools.get_mut(lane.pool) {
             pool.on_settled(now);
         }
@@ -57,10 +55,15 @@ impl Desk {
                 let ticket = Some(self.tracker.ticket(twin));
                 self.close(twin, Tell::Ack { ticket }, now, out);
             } else {
-                self.nack_slot(twin, 0, NackReason::Twin, out);
+                self.nack_slot(twin, 0, NackReason::Twin, now, out);
             }
         }
-        self.tracker.at_mut(slot).stage = Stage::Closing;
+        if delivered {
+            self.tracker.at_mut(slot).stage = Stage::Closing;
+            self.tracker.unlease(slot);
+        } else {
+            self.tracker.at_mut(slot).stage = Stage::SettingAside;
+        }
         // A dead letter is written whatever the receipt; an ack of another epoch is not sent: the broker
         // hands the message over again, and then it is acked without a call.
         if self.is_live(source, receipt) || !delivered {
@@ -93,35 +96,46 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         let Some(slot) = self.tracker.slot(ticket) else { return };
-        let entry = self.tracker.at(slot);
-        let (source, lane, id, seq) = (entry.source, entry.lane, entry.broker_id, entry.seq);
-        if self.sources[usize::from(source.0)].spec.ordering == Ordering::Strict {
-            self.owe(source, lane, id, seq, delay_s, now);
-        }
-        self.nack_slot(slot, delay_s, NackReason::Failed, out);
+        self.nack_slot(slot, delay_s, NackReason::Failed, now, out);
     }
 
-    pub(super) fn nack_slot(&mut self, slot: u32, delay_s: u32, reason: NackReason, out: &mut DeskEffects) {
+    fn nack_slot(&mut self, slot: u32, delay_s: u32, reason: NackReason, now: Moment, out: &mut DeskEffects) {
         while let Some(twin) = self.tracker.take_twin(slot) {
-            self.nack_slot(twin, delay_s, NackReason::Twin, out);
+            self.nack_slot(twin, delay_s, NackReason::Twin, now, out);
         }
         let entry = self.tracker.release(slot);
+        if reason == NackReason::Twin {
+            let tries = self.tries_of(entry.broker_id, entry.deliveries);
+            self.remember_tries(entry.source, entry.broker_id, tries, delay_s, now);
+        }
+        if entry.blocks {
+            self.owe(entry.source, entry.lane, entry.broker_id, entry.seq, delay_s, now);
+        }
         if self.is_live(entry.source, entry.receipt) {
             out.tells.push((entry.source, entry.receipt, Tell::Nack { delay_s, reason }));
         }
     }
 
-    /// Gives back a message that is not with a shard.
-    pub(super) fn give_back_slot(&mut self, slot: u32, now: Moment, out: &mut DeskEffects) {
-        self.make_room(slot, now);
-        self.nack_slot(slot, 0, NackReason::GivenBack, out);
+    /// Gives back messages that were parked, in order of arrival. They stay owed.
+    pub(super) fn give_back_parked(&mut self, parked: Vec<Envelope>, now: Moment, out: &mut DeskEffects) {
+        let slots = parked.iter().filter_map(|envelope| self.tracker.slot(envelope.ticket));
+        let mut slots: Vec<u32> = slots.collect();
+        slots.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
+        for slot in slots {
+            let entry = self.tracker.at(slot);
+            let (source, id) = (entry.source, entry.broker_id);
+            self.remember_tries(source, id, self.tries_of(id, entry.deliveries), 0, now);
+            self.make_room(slot, now);
+            self.nack_slot(slot, 0, NackReason::GivenBack, now, out);
+        }
     }
 
     /// Gives back all that is left, oldest first: the process ends now, whatever is still running.
     pub fn give_back_rest(&mut self, out: &mut DeskEffects) {
         for slot in self.tracker.in_order() {
             let entry = self.tracker.at(slot);
-            if entry.stage != Stage::Closing && self.is_live(entry.source, entry.receipt) {
+            let closing = matches!(entry.stage, Stage::Closing | Stage::SettingAside);
+            if !closing && self.is_live(entry.source, entry.receipt) {
                 let tell = Tell::Nack { delay_s: 0, reason: NackReason::GivenBack };
                 out.tells.push((entry.source, entry.receipt, tell));
             }

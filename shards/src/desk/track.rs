@@ -29,8 +29,10 @@ pub enum Stage {
     Parked,
     /// Chained to the entry with the same sender's id, in this slot.
     TwinOf(u32),
-    /// Delivered or set aside; its source has been told and has not confirmed yet.
+    /// Delivered; its source has been told and has not confirmed yet.
     Closing,
+    /// Being written to the dead-letter store; not acked before that is done.
+    SettingAside,
 }
 
 /// A held message.
@@ -60,6 +62,8 @@ pub struct Entry {
     pub deliveries: u16,
     /// Where it is.
     pub stage: Stage,
+    /// Later ones of its group must wait while it is at its source.
+    pub blocks: bool,
     /// Extensions that failed in a row.
     pub extensions_failed: u8,
     /// First of the twins chained to it.
@@ -88,6 +92,8 @@ pub struct Newcomer {
     pub bytes: u32,
     /// Times the broker handed it over.
     pub deliveries: u16,
+    /// Later ones of its group must wait while it is at its source.
+    pub blocks: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -212,6 +218,7 @@ impl Tracker {
             source: new.source,
             deliveries: new.deliveries,
             stage,
+            blocks: new.blocks,
             extensions_failed: 0,
             twin: NONE,
             next_twin,
@@ -281,7 +288,8 @@ impl Tracker {
         self.leases[source].tail = slot;
     }
 
-    fn unlease(&mut self, slot: u32) {
+    /// Its lease need not be kept any more.
+    pub fn unlease(&mut self, slot: u32) {
         let entry = self.at_mut(slot);
         if !entry.leased {
             return;

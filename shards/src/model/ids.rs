@@ -50,7 +50,8 @@ pub struct LaneKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdHash(pub u128);
 
-/// Makes [`IdHash`]es and lane hashes. Keyed per process, so that a sender can't aim for a collision.
+/// Makes [`IdHash`]es and lane hashes. Keyed (`DeskTuning::hash_key`), so that a sender who does
+/// not know the key can't aim for a collision.
 #[derive(Clone, Copy, Debug)]
 pub struct IdHasher {
     key: (u64, u64),

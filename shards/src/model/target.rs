@@ -50,6 +50,17 @@ pub enum TargetError {
     TooLong,
 }
 
+/// Bytes that may stand in a URL as it is written: printable ASCII without fragment, quotes and brackets.
+const MAY_STAND: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0x21_u8;
+    while byte <= 0x7e {
+        table[byte as usize] = !matches!(byte, b'#' | b'\\' | b'"' | b'<' | b'>');
+        byte += 1;
+    }
+    table
+};
+
 impl<'a> Target<'a> {
     /// Longest URL taken; with the other headers a request head stays below 8 KiB.
     pub const BYTES_MAX: usize = 2048;
@@ -62,10 +73,7 @@ impl<'a> Target<'a> {
         if url.len() > Self::BYTES_MAX {
             return Err(TargetError::TooLong);
         }
-        if url
-            .bytes()
-            .any(|byte| !(0x21..=0x7e).contains(&byte) || matches!(byte, b'#' | b'\\' | b'"' | b'<' | b'>'))
-        {
+        if !url.bytes().all(|byte| MAY_STAND[usize::from(byte)]) {
             return Err(TargetError::Character);
         }
         let (scheme, start) = if url.starts_with("http://") {

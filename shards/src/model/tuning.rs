@@ -78,7 +78,7 @@ impl Default for ShardTuning {
 pub struct CourierTuning {
     /// Time to open a connection, TLS included.
     pub connect_timeout: Duration,
-    /// Time from the request's first byte to the answer's last.
+    /// Time from the start of a call to its answer's last byte, connecting included.
     pub request_timeout: Duration,
     /// An unused connection is closed after this.
     pub idle_timeout: Duration,
@@ -120,6 +120,9 @@ impl Default for CourierTuning {
 pub struct DeskTuning {
     /// Bytes of messages held at most, over all pools.
     pub memory_budget: usize,
+    /// Waiting messages per permit that are asked for while every permit of a pool is in use; 20 = all
+    /// that the pool may hold.
+    pub prefetch: u32,
     /// Messages of one group held at most; `None` = half the pool's capacity.
     pub group_buffer_max: Option<u32>,
     /// Delivered ids remembered at most.
@@ -138,6 +141,7 @@ impl Default for DeskTuning {
     fn default() -> Self {
         Self {
             memory_budget: 256 << 20,
+            prefetch: 2,
             group_buffer_max: None,
             completed_max: 1 << 20,
             owed_max: 1 << 16,

@@ -11,6 +11,9 @@ use crate::model::{
 };
 use std::time::Duration;
 
+/// How often one target's refusals are reported.
+const NOTICE_EVERY: Duration = Duration::from_secs(1);
+
 impl Shard {
     pub(super) fn finish(&mut self, lane: u32, outcome: Outcome, now: Moment, out: &mut Effects) {
         let state = self.lanes.get(lane);
@@ -38,7 +41,7 @@ impl Shard {
             }
             Next::Again(_) => self.on_failed(lane, 0, outcome, now, out),
             Next::Deliver => self.on_delivered(lane, out),
-            Next::Refuse => self.on_refused(lane, outcome, out),
+            Next::Refuse => self.on_refused(lane, outcome, now, out),
             Next::Fail { delay_s } => self.on_failed(lane, delay_s, outcome, now, out),
         }
         self.activate(pool);
@@ -94,14 +97,13 @@ impl Shard {
     }
 
     /// 4xx, 501. Of several messages in one request any may be the bad one: try half of them.
-    fn on_refused(&mut self, lane: u32, outcome: Outcome, out: &mut Effects) {
+    fn on_refused(&mut self, lane: u32, outcome: Outcome, now: Moment, out: &mut Effects) {
         let state = self.lanes.get_mut(lane);
         if state.span > 1 {
             state.span_max = state.span / 2;
             return self.make_ready(lane);
         }
-        let origin = self.origin_name(self.lanes.get(lane).origin);
-        out.reports.push(FromShard::Noticed(Box::new(Notice::Refused { origin, outcome })));
+        self.notice_refusal(self.lanes.get(lane).origin, outcome, now, out);
         if let Some(mut envelope) = self.dequeue(lane) {
             envelope.attempts = envelope.attempts.saturating_add(1);
             let verdict = Verdict::DeadLetter { reason: DeadReason::Refused, status: outcome.status };
@@ -118,15 +120,27 @@ impl Shard {
             self.lanes
                 .for_first(lane, span, |envelope| envelope.attempts = envelope.attempts.saturating_add(1));
         }
-        if self.set_aside_exhausted(lane, outcome, out) {
+        let span = span - self.set_aside_exhausted(lane, outcome, out);
+        if span == 0 {
             return self.go_on(lane);
         }
+        self.lanes.get_mut(lane).span = span;
         let draining = self.is_draining(lane);
         let head = self.lanes.head(lane);
         let verdict =
             Verdict::Nack { delay_s: if draining { 0 } else { delay_s }, reason: NackReason::Failed };
         match (head.ordering, head.dispatch) {
             (Ordering::Strict, Dispatch::BlockOnError) if !draining => {
+                self.lanes.get_mut(lane).calls = 0;
+                self.pause(lane, now + Duration::from_secs(u64::from(delay_s)));
+            }
+            // Followers that must not go back: the head stays too, because the broker would not hand it
+            // over while they are here.
+            (Ordering::Batch, Dispatch::BlockOnError)
+                if !draining
+                    && head.flags.has(Flags::NEAR_LIMIT)
+                    && !head.flags.has(Flags::LAST_OF_BATCH) =>
+            {
                 self.lanes.get_mut(lane).calls = 0;
                 self.pause(lane, now + Duration::from_secs(u64::from(delay_s)));
             }
@@ -142,24 +156,21 @@ impl Shard {
         }
     }
 
-    /// Sets aside the heads that have no attempt left. True if there were any.
-    fn set_aside_exhausted(&mut self, lane: u32, outcome: Outcome, out: &mut Effects) -> bool {
-        let mut any = false;
-        for _ in 0..self.lanes.get(lane).span {
+    /// Sets aside the heads that have no attempt left. Returns how many.
+    fn set_aside_exhausted(&mut self, lane: u32, outcome: Outcome, out: &mut Effects) -> u16 {
+        let mut count = 0;
+        while count < self.lanes.get(lane).span {
             let head = self.lanes.head(lane);
             if head.attempts_max == 0 || head.attempts < head.attempts_max {
                 break;
             }
-            any = true;
+            count += 1;
             if let Some(envelope) = self.dequeue(lane) {
                 let verdict = Verdict::DeadLetter { reason: DeadReason::Exhausted, status: outcome.status };
                 self.settle(envelope, verdict, out);
             }
-            if self.lanes.get(lane).len == 0 {
-                break;
-            }
         }
-        any
+        count
     }
 
     /// Gives the head back with `verdict` and what follows it of its batch behind it, then goes on.
@@ -169,7 +180,8 @@ impl Shard {
             Verdict::Nack { delay_s, .. } => delay_s.max(self.tuning.cascade_delay_s),
             Verdict::Ack | Verdict::DeadLetter { .. } => self.tuning.cascade_delay_s,
         };
-        let follow = Verdict::Nack { delay_s, reason: NackReason::Cascade };
+        let reason = if self.is_draining(lane) { NackReason::GivenBack } else { NackReason::Cascade };
+        let follow = Verdict::Nack { delay_s, reason };
         let Some(head) = self.dequeue(lane) else { return };
         let (batch, cascades) = (head.batch, head.dispatch == Dispatch::BlockOnError);
         let mut complete = head.flags.has(Flags::LAST_OF_BATCH);
@@ -190,7 +202,7 @@ impl Shard {
     /// The delay with which a newcomer goes back at once, because its batch has failed here.
     pub(super) fn belongs_to_failed_batch(&self, lane: u32, envelope: &Envelope) -> Option<u32> {
         let (batch, delay_s) = self.lanes.get(lane).failed?;
-        (batch == envelope.batch && envelope.dispatch == Dispatch::BlockOnError).then_some(delay_s)
+        (batch == envelope.batch).then_some(delay_s)
     }
 
     /// The rest of a failed batch, coming late.
@@ -222,6 +234,17 @@ impl Shard {
         let pool = self.lanes.get(lane).key.pool;
         self.pool_mut(pool).lanes -= 1;
         self.lanes.remove(lane);
+    }
+
+    /// One notice per target and second: a target that refuses everything must not flood the desk.
+    fn notice_refusal(&mut self, id: OriginId, outcome: Outcome, now: Moment, out: &mut Effects) {
+        let origin = self.origins.get_mut(id);
+        if origin.noticed.is_some_and(|at| now.since(at) < NOTICE_EVERY) {
+            return;
+        }
+        origin.noticed = Some(now);
+        let origin = self.origin_name(id);
+        out.reports.push(FromShard::Noticed(Box::new(Notice::Refused { origin, outcome })));
     }
 
     fn origin_name(&self, origin: OriginId) -> String {

@@ -57,8 +57,8 @@ struct Slot {
 /// All lanes of a shard and the slots of their messages.
 pub(super) struct Lanes {
     table: HashTable<u32>,
-    lanes: Vec<Lane>,
-    free_lanes: Vec<u32>,
+    all: Vec<Lane>,
+    free: Vec<u32>,
     slots: Vec<Slot>,
     free_slot: u32,
     queued: u32,
@@ -68,8 +68,8 @@ impl Lanes {
     pub(super) fn new() -> Self {
         Self {
             table: HashTable::new(),
-            lanes: Vec::new(),
-            free_lanes: Vec::new(),
+            all: Vec::new(),
+            free: Vec::new(),
             slots: Vec::new(),
             free_slot: NONE,
             queued: 0,
@@ -87,15 +87,15 @@ impl Lanes {
     }
 
     pub(super) fn get(&self, lane: u32) -> &Lane {
-        &self.lanes[lane as usize]
+        &self.all[lane as usize]
     }
 
     pub(super) fn get_mut(&mut self, lane: u32) -> &mut Lane {
-        &mut self.lanes[lane as usize]
+        &mut self.all[lane as usize]
     }
 
     pub(super) fn find(&self, key: LaneKey) -> Option<u32> {
-        self.table.find(key.hash, |&lane| self.lanes[lane as usize].key == key).copied()
+        self.table.find(key.hash, |&lane| self.all[lane as usize].key == key).copied()
     }
 
     /// The lane of `key`, and whether it was made just now.
@@ -103,30 +103,27 @@ impl Lanes {
         if let Some(lane) = self.find(key) {
             return (lane, false);
         }
-        let lane = match self.free_lanes.pop() {
-            Some(lane) => {
-                let era = self.lanes[lane as usize].era.wrapping_add(1);
-                self.lanes[lane as usize] = Lane::new(key, era);
-                lane
-            }
-            None => {
-                self.lanes.push(Lane::new(key, 0));
-                index(self.lanes.len() - 1)
-            }
+        let lane = if let Some(lane) = self.free.pop() {
+            let era = self.all[lane as usize].era.wrapping_add(1);
+            self.all[lane as usize] = Lane::new(key, era);
+            lane
+        } else {
+            self.all.push(Lane::new(key, 0));
+            index(self.all.len() - 1)
         };
-        let lanes = &self.lanes;
-        self.table.insert_unique(key.hash, lane, |&lane| lanes[lane as usize].key.hash);
+        let all = &self.all;
+        self.table.insert_unique(key.hash, lane, |&lane| all[lane as usize].key.hash);
         (lane, true)
     }
 
     /// Forgets an empty lane.
     pub(super) fn remove(&mut self, lane: u32) {
-        let key = self.lanes[lane as usize].key;
-        debug_assert_eq!(self.lanes[lane as usize].len, 0, "S2: no message is forgotten");
+        let key = self.all[lane as usize].key;
+        debug_assert_eq!(self.all[lane as usize].len, 0, "S2: no message is forgotten");
         if let Ok(entry) = self.table.find_entry(key.hash, |&found| found == lane) {
             entry.remove();
-            self.lanes[lane as usize].era = self.lanes[lane as usize].era.wrapping_add(1);
-            self.free_lanes.push(lane);
+            self.all[lane as usize].era = self.all[lane as usize].era.wrapping_add(1);
+            self.free.push(lane);
         }
     }
 
@@ -142,7 +139,7 @@ impl Lanes {
             self.slots[at as usize] = slot;
             at
         };
-        let lane = &mut self.lanes[lane as usize];
+        let lane = &mut self.all[lane as usize];
         if lane.len == 0 {
             lane.head = at;
         } else {
@@ -155,7 +152,7 @@ impl Lanes {
 
     /// Out at the head.
     pub(super) fn pop(&mut self, lane: u32) -> Option<Envelope> {
-        let lane = &mut self.lanes[lane as usize];
+        let lane = &mut self.all[lane as usize];
         if lane.len == 0 {
             return None;
         }
@@ -176,7 +173,7 @@ impl Lanes {
 
     /// The messages of a lane, head first.
     pub(super) fn iter(&self, lane: u32) -> impl Iterator<Item = &Envelope> {
-        let lane = &self.lanes[lane as usize];
+        let lane = &self.all[lane as usize];
         let mut at = lane.head;
         (0..lane.len).map_while(move |_| {
             let slot = self.slots.get(at as usize)?;
@@ -187,7 +184,7 @@ impl Lanes {
 
     /// Changes the first `count` messages in place.
     pub(super) fn for_first(&mut self, lane: u32, count: u16, mut change: impl FnMut(&mut Envelope)) {
-        let mut at = self.lanes[lane as usize].head;
+        let mut at = self.all[lane as usize].head;
         for _ in 0..count {
             let Some(slot) = self.slots.get_mut(at as usize) else { return };
             if let Some(envelope) = slot.envelope.as_mut() {

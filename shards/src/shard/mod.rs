@@ -262,6 +262,12 @@ impl Shard {
         self.origins.forget(origin);
     }
 
+    /// Calls in flight.
+    #[must_use]
+    pub const fn running(&self) -> u32 {
+        self.running
+    }
+
     /// It was told to end its thread.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {

@@ -24,13 +24,15 @@ pub(super) struct Origin {
     /// Calls under way.
     pub(super) calls: u32,
     pub(super) used: Moment,
+    /// A refusal was last reported then.
+    pub(super) noticed: Option<Moment>,
 }
 
 /// All targets of a shard.
 pub(super) struct Origins {
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    origins: Vec<Option<Origin>>,
+    all: Vec<Option<Origin>>,
     free: Vec<u32>,
     scope: BreakerScope,
     global: Breaker,
@@ -42,7 +44,7 @@ impl Origins {
         Self {
             table: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
-            origins: Vec::new(),
+            all: Vec::new(),
             free: Vec::new(),
             scope,
             global: Breaker::default(),
@@ -52,14 +54,14 @@ impl Origins {
 
     /// The entry for these bytes. Runs of messages to one target find it by one comparison.
     pub(super) fn intern(&mut self, bytes: &[u8], now: Moment) -> OriginId {
-        if let Some(Some(origin)) = self.origins.get(self.last as usize)
+        if let Some(Some(origin)) = self.all.get(self.last as usize)
             && *origin.bytes == *bytes
         {
             return OriginId(self.last);
         }
         let hash = self.hasher.hash_one(bytes);
-        let origins = &self.origins;
-        let is = |at: &u32| origins[*at as usize].as_ref().is_some_and(|origin| *origin.bytes == *bytes);
+        let all = &self.all;
+        let is = |at: &u32| all[*at as usize].as_ref().is_some_and(|origin| *origin.bytes == *bytes);
         if let Some(&at) = self.table.find(hash, is) {
             self.last = at;
             return OriginId(at);
@@ -70,28 +72,29 @@ impl Origins {
             held: VecDeque::new(),
             calls: 0,
             used: now,
+            noticed: None,
         };
         let at = if let Some(at) = self.free.pop() {
-            self.origins[at as usize] = Some(entry);
+            self.all[at as usize] = Some(entry);
             at
         } else {
-            self.origins.push(Some(entry));
-            u32::try_from(self.origins.len() - 1).expect("bounded by messages held")
+            self.all.push(Some(entry));
+            u32::try_from(self.all.len() - 1).expect("bounded by messages held")
         };
-        let (origins, hasher) = (&self.origins, &self.hasher);
+        let (all, hasher) = (&self.all, &self.hasher);
         self.table.insert_unique(hash, at, |at| {
-            hasher.hash_one(origins[*at as usize].as_ref().map_or(&[][..], |origin| &origin.bytes))
+            hasher.hash_one(all[*at as usize].as_ref().map_or(&[][..], |origin| &origin.bytes))
         });
         self.last = at;
         OriginId(at)
     }
 
     pub(super) fn get(&self, id: OriginId) -> &Origin {
-        self.origins[id.0 as usize].as_ref().expect("an origin in use is kept")
+        self.all[id.0 as usize].as_ref().expect("an origin in use is kept")
     }
 
     pub(super) fn get_mut(&mut self, id: OriginId) -> &mut Origin {
-        self.origins[id.0 as usize].as_mut().expect("an origin in use is kept")
+        self.all[id.0 as usize].as_mut().expect("an origin in use is kept")
     }
 
     /// The breaker that guards this origin.
@@ -118,7 +121,7 @@ impl Origins {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
-        self.origins
+        self.all
             .iter()
             .enumerate()
             .filter_map(|(at, origin)| Some((OriginId(u32::try_from(at).ok()?), origin.as_ref()?)))
@@ -134,7 +137,7 @@ impl Origins {
 
     /// Forgets an idle origin; its id may name another from now on.
     pub(super) fn forget(&mut self, id: OriginId) {
-        let Some(origin) = self.origins[id.0 as usize].take() else { return };
+        let Some(origin) = self.all[id.0 as usize].take() else { return };
         let hash = self.hasher.hash_one(&*origin.bytes);
         if let Ok(entry) = self.table.find_entry(hash, |&at| at == id.0) {
             entry.remove();

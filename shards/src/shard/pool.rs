@@ -98,6 +98,7 @@ pub(super) enum Grant {
 
 /// One pool on one shard.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says in which of the shard's lists the pool is")]
 pub(super) struct Pool {
     pub(super) spec: PoolSpec,
     pub(super) shared: std::sync::Arc<PoolShared>,
@@ -170,6 +171,8 @@ impl Pool {
         if self.tokens.count > 0 && self.tokens.window == rate.window(now) {
             return None;
         }
+        // Tokens of another window are void; of this one, another shard can use them.
+        rate.give_back(std::mem::take(&mut self.tokens));
         let want = u32::try_from(self.ready.len()).unwrap_or(BORROW_MAX).clamp(1, BORROW_MAX);
         match rate.borrow(now, want) {
             Borrow::Unlimited => None,

@@ -108,8 +108,8 @@ impl Shard {
         out.calls.push(CallId(lane));
     }
 
-    /// How many messages ride in the next call: those at the head with one target and, where a failure
-    /// takes followers with it, one batch.
+    /// How many messages ride in the next call: those at the head with one target and one fate if it fails:
+    /// one ordering, one dispatch mode and, where a failure takes followers with it, one batch.
     fn span(&self, lane: u32) -> u16 {
         let state = self.lanes.get(lane);
         if state.calls > 0 {
@@ -124,6 +124,7 @@ impl Shard {
         let head = self.lanes.head(lane);
         let rides = self.lanes.iter(lane).take(usize::from(max)).take_while(|other| {
             other.parcel.target() == head.parcel.target()
+                && (other.ordering, other.dispatch) == (head.ordering, head.dispatch)
                 && (other.ordering != Ordering::Batch || other.batch == head.batch)
         });
         u16::try_from(rides.count()).unwrap_or(max)
