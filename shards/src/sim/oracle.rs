@@ -313,7 +313,8 @@ impl Oracle {
         if std::mem::replace(&mut fate.succeeded, true) {
             return;
         }
-        let (moved, delivered) = (fate.moved || self.refused[draft.app as usize], self.delivered[draft.app as usize]);
+        let (moved, delivered) =
+            (fate.moved || self.refused[draft.app as usize], self.delivered[draft.app as usize]);
         self.delivered[draft.app as usize] = true;
         if draft.track == NONE || moved || delivered {
             return;

@@ -319,12 +319,16 @@ impl World {
     fn rooms(&self) -> String {
         let Some(process) = self.process.as_ref() else { return "no process".to_owned() };
         let rooms: Vec<_> = (0..process.ports.len())
-            .map(|at| (process.desk.room(super::process::source_id(at), self.now), process.ports[at].receiving))
+            .map(|at| {
+                (process.desk.room(super::process::source_id(at), self.now), process.ports[at].receiving)
+            })
             .collect();
         let slots = process.desk.tracker().in_order();
-        let parked = slots.iter().filter(|&&slot| process.desk.tracker().at(slot).stage == crate::desk::Stage::Parked);
+        let parked =
+            slots.iter().filter(|&&slot| process.desk.tracker().at(slot).stage == crate::desk::Stage::Parked);
         let shards: Vec<_> = process.nodes.iter().map(|node| node.shard.snapshot()).collect();
-        let shards: Vec<_> = shards.iter().map(|it| (it.queued, it.running, it.lanes, it.tripped.len())).collect();
+        let shards: Vec<_> =
+            shards.iter().map(|it| (it.queued, it.running, it.lanes, it.tripped.len())).collect();
         let bytes = (process.desk.bytes(), self.plan.desk.memory_budget);
         format!("rooms {rooms:?}, parked {}, bytes {bytes:?}, shards {shards:?}", parked.count())
     }
