@@ -36,10 +36,10 @@ fn shard() -> Shard {
     let now = Moment::ZERO;
     let spec = PoolSpec::new(NonZeroU16::new(10_000).expect("not zero"));
     let shared = Arc::new(PoolShared::new(&spec, 1, now));
-    let mut shard = Shard::new(ShardId(0), ShardTuning::default(), now);
+    let mut core = Shard::new(ShardId(0), ShardTuning::default(), now);
     let add = Control::PoolAdd { pool: POOL, spec, shared };
-    shard.on_event(ToShard::Control(Box::new(add)), now, &mut Effects::default());
-    shard
+    core.on_event(ToShard::Control(Box::new(add)), now, &mut Effects::default());
+    core
 }
 
 /// Steps `rounds` messages through, a turn at a time, and sums the tickets of those that were settled.

@@ -102,13 +102,16 @@ pub fn plan(available: &[usize], wishes: &Wishes) -> Result<Plan, PlacementError
 mod tests {
     use super::*;
 
+    /// Cores, wishes, the ingress's core, the shards' cores, why.
+    type Row<'a> = (&'a [usize], &'a Wishes, usize, &'a [usize], &'a str);
+
     #[test]
     fn every_machine_gets_a_plan() {
         let none = Wishes::default();
         let two = Wishes { shards: Some(2), ..Wishes::default() };
         let listed = Wishes { ingress_core: Some(1), shard_cores: vec![2, 3], ..Wishes::default() };
         let apart = Wishes { ingress_core: Some(0), shards: Some(1), ..Wishes::default() };
-        let rows: [(&[usize], &Wishes, usize, &[usize], &str); 8] = [
+        let rows: [Row<'_>; 8] = [
             (&[0], &none, 0, &[0], "one core"),
             (&[0, 1], &none, 0, &[0], "two cores: one is left to the targets and brokers"),
             (&[0, 1], &two, 0, &[0, 1], "two cores, two shards: the ingress shares"),

@@ -124,6 +124,8 @@ fn the_end_hands_a_hundred_thousand_messages_back_in_order_within_two_seconds() 
 fn a_rate_is_kept_in_every_window() {
     const RATE: usize = 600;
     const WINDOW: Duration = Duration::from_secs(60);
+    /// A log line's time is not quite the call's start.
+    const SLACK: Duration = Duration::from_secs(1);
     let (target, queue) = (Target::start(), Queue::new(Ordering::Strict));
     queue.publish(messages(&target.url("/ok"), 700, GROUPS));
     let start = Instant::now();
@@ -137,9 +139,6 @@ fn a_rate_is_kept_in_every_window() {
     until(Duration::from_secs(75), "the next window", next, || queue.acked());
     let answered = target.answered();
     let gap = answered[RATE].at_ns - answered[0].at_ns;
-    assert!(
-        gap >= (WINDOW - Duration::from_secs(1)).as_nanos(),
-        "R1: the 601st came {gap} ns after the first"
-    );
+    assert!(gap + SLACK.as_nanos() >= WINDOW.as_nanos(), "R1: the 601st came {gap} ns after the first");
     rig.drain(Duration::from_secs(2));
 }

@@ -1,7 +1,7 @@
 //! A broker in memory for tests: holds messages by number, hands them over oldest first, takes back what is
 //! nacked, and counts what it is told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(crate) enum Told {
 struct State {
     messages: Vec<Message>,
     ready: BTreeSet<u64>,
-    later: BTreeMap<(Instant, u64), ()>,
+    later: BTreeSet<(Instant, u64)>,
     /// Handed over and not settled.
     out: BTreeSet<u64>,
     told: Vec<Told>,
@@ -105,7 +105,7 @@ impl Queue {
     fn take(&self, id: SourceId, hasher: IdHasher, max: usize) -> Vec<Arrival> {
         let mut state = self.state.lock();
         let now = Instant::now();
-        while let Some((&(due, number), ())) = state.later.first_key_value()
+        while let Some(&(due, number)) = state.later.first()
             && due <= now
         {
             state.later.pop_first();
@@ -121,12 +121,12 @@ impl Queue {
         batch
     }
 
-    fn tell(&self, number: u64, tell: Tell) -> Option<Answer> {
+    fn tell(&self, number: u64, tell: &Tell) -> Option<Answer> {
         let mut state = self.state.lock();
         if !matches!(tell, Tell::Extend { .. }) && !state.out.remove(&number) {
             state.faults.push(format!("{number} is not out: {tell:?}"));
         }
-        match tell {
+        match *tell {
             Tell::Ack { ticket } => {
                 if !state.acked.insert(number) {
                     state.faults.push(format!("{number} was acked twice"));
@@ -138,7 +138,7 @@ impl Queue {
                 state.told.push(Told::Nacked(number, delay_s, reason));
                 if !state.keeps {
                     let due = Instant::now() + Duration::from_secs(u64::from(delay_s));
-                    state.later.insert((due, number), ());
+                    state.later.insert((due, number));
                 }
                 None
             }
@@ -200,6 +200,6 @@ impl Source for Queue {
     }
 
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {
-        tells.into_iter().filter_map(|(receipt, tell)| self.tell(receipt.key, tell)).collect()
+        tells.into_iter().filter_map(|(receipt, tell)| self.tell(receipt.key, &tell)).collect()
     }
 }

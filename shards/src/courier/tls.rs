@@ -2,7 +2,7 @@
 //! Core: its shard's. Owns: one session.
 //!
 //! - L1: no byte of a request is encrypted before the peer's certificate was verified.
-//! - L2: a peer that closes without saying so is told apart from one that does ([`Tls::is_closed`]).
+//! - L2: a peer that closes without saying so is told apart from one that does (`Tls::is_closed`).
 
 use std::io::{Read, Write};
 use std::sync::Arc;

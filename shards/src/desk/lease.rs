@@ -31,7 +31,7 @@ impl Desk {
         if now < self.next_look {
             return;
         }
-        let passed = (now.since(self.next_look) + LOOK_EVERY).min(LOOK_EVERY * 2);
+        let elapsed = (now.since(self.next_look) + LOOK_EVERY).min(LOOK_EVERY * 2);
         self.next_look = now + LOOK_EVERY;
         self.completed.expire(now);
         self.tried.expire(now);
@@ -40,7 +40,8 @@ impl Desk {
         } else {
             let sources = 0..u16::try_from(self.sources.len()).unwrap_or(u16::MAX);
             let idle: Vec<bool> = sources.map(|source| self.room(SourceId(source), now) == 0).collect();
-            let paused = |source: SourceId| if idle[usize::from(source.0)] { passed } else { Duration::ZERO };
+            let paused =
+                |source: SourceId| if idle[usize::from(source.0)] { elapsed } else { Duration::ZERO };
             self.owed.expire(now, paused)
         };
         if !gone.is_empty() {

@@ -34,8 +34,13 @@ impl Bench {
     }
 
     fn sharing(id: ShardId, spec: PoolSpec, shared: Arc<PoolShared>) -> Self {
-        let shard = Shard::new(id, ShardTuning::default(), Moment::ZERO);
-        let mut bench = Self { shard, out: Effects::default(), now: Moment::ZERO, next: 0 };
+        let tuning = ShardTuning::default();
+        let mut bench = Self {
+            shard: Shard::new(id, tuning, Moment::ZERO),
+            out: Effects::default(),
+            now: Moment::ZERO,
+            next: 0,
+        };
         bench.control(Control::PoolAdd { pool: POOL, spec, shared });
         bench
     }
