@@ -132,7 +132,11 @@ fn replay_of_one_seed() {
 #[test]
 fn two_runs_of_a_seed_are_the_same_to_the_bit() {
     for seed in 0..4 {
-        assert_eq!(run_caught(seed, &Options::default()), run_caught(seed, &Options::default()), "SEED={seed}");
+        assert_eq!(
+            run_caught(seed, &Options::default()),
+            run_caught(seed, &Options::default()),
+            "SEED={seed}"
+        );
     }
 }
 
@@ -152,7 +156,10 @@ fn catch(options: &Options, expected: &[usize]) {
 
 #[test]
 fn a_reintroduced_trap_1_is_caught() {
-    catch(&Options { traps: Traps { nack_redelivered: true, ..Traps::default() }, ..Options::default() }, &[4, 5, 8]);
+    catch(
+        &Options { traps: Traps { nack_redelivered: true, ..Traps::default() }, ..Options::default() },
+        &[4, 5, 8],
+    );
 }
 
 #[test]
@@ -162,7 +169,10 @@ fn a_reintroduced_trap_2_is_caught() {
 
 #[test]
 fn a_reintroduced_trap_10_is_caught() {
-    catch(&Options { traps: Traps { nack_as_backpressure: true, ..Traps::default() }, ..Options::default() }, &[7, 8]);
+    catch(
+        &Options { traps: Traps { nack_as_backpressure: true, ..Traps::default() }, ..Options::default() },
+        &[7, 8],
+    );
 }
 
 #[test]

@@ -279,7 +279,11 @@ impl Desk {
             return self.chain(source, first, &arrival, app_id, lane, now, out);
         }
         let spec = self.sources[usize::from(source.0)].spec;
-        let claim = if self.blocks(source, arrival.dispatch) { self.owed.claim(lane, arrival.broker_id) } else { Claim::Free };
+        let claim = if self.blocks(source, arrival.dispatch) {
+            self.owed.claim(lane, arrival.broker_id)
+        } else {
+            Claim::Free
+        };
         let Some(share) = shares.iter_mut().find(|share| share.pool == lane.pool) else { return };
         if self.pools.get(lane.pool).is_some_and(|pool| pool.draining > 0) {
             // Its successor is not there yet, and the shards give back whatever comes.
@@ -420,7 +424,7 @@ impl Desk {
         self.sources[usize::from(source.0)].held += 1;
         self.groups.entry(lane).or_default().held += 1;
         if let Some(pool) = self.pools.get_mut(lane.pool) {
-            pool.held += 1;
+            pool.on_admitted(now);
         }
         let mut flags = Flags::default();
         if arrival.high_priority {

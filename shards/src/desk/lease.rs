@@ -109,7 +109,8 @@ impl Desk {
         });
         let quiet = self.sources.iter().flat_map(|source| [source.quiet_until, source.strained_until]);
         let quiet = quiet.filter(|&until| until > Moment::ZERO && until >= self.next_look);
-        let look = (!self.completed.is_empty() || !self.owed.is_empty() || !self.tried.is_empty()).then_some(self.next_look);
+        let look = (!self.completed.is_empty() || !self.owed.is_empty() || !self.tried.is_empty())
+            .then_some(self.next_look);
         sources.chain(quiet).chain(look).min()
     }
 

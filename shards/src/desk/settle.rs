@@ -95,14 +95,7 @@ impl Desk {
         self.nack_slot(slot, delay_s, NackReason::Failed, now, out);
     }
 
-    fn nack_slot(
-        &mut self,
-        slot: u32,
-        delay_s: u32,
-        reason: NackReason,
-        now: Moment,
-        out: &mut DeskEffects,
-    ) {
+    fn nack_slot(&mut self, slot: u32, delay_s: u32, reason: NackReason, now: Moment, out: &mut DeskEffects) {
         while let Some(twin) = self.tracker.take_twin(slot) {
             self.nack_slot(twin, delay_s, NackReason::Twin, now, out);
         }

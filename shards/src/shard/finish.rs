@@ -128,7 +128,9 @@ impl Shard {
             // Followers that must not go back: the head stays too, because the broker would not hand it
             // over while they are here.
             (Ordering::Batch, Dispatch::BlockOnError)
-                if !draining && head.flags.has(Flags::NEAR_LIMIT) && !head.flags.has(Flags::LAST_OF_BATCH) =>
+                if !draining
+                    && head.flags.has(Flags::NEAR_LIMIT)
+                    && !head.flags.has(Flags::LAST_OF_BATCH) =>
             {
                 self.lanes.get_mut(lane).calls = 0;
                 self.pause(lane, now + Duration::from_secs(u64::from(delay_s)));

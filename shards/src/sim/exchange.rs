@@ -32,7 +32,9 @@ impl World {
     pub(super) fn on_receive(&mut self, life: u32, source: usize, max: usize, until: Moment) {
         let known = self.process.as_ref().map(|process| process.ports[source].epoch);
         let broker = &mut self.brokers[source];
-        if self.plan.sources[source].kind == Kind::Connected && (life != self.life || known != Some(broker.epoch)) {
+        if self.plan.sources[source].kind == Kind::Connected
+            && (life != self.life || known != Some(broker.epoch))
+        {
             // The connection is gone, and its consumer with it.
             let batch = Vec::new();
             self.schedule(self.now, Event::Batch { life, source, epoch: 0, batch });
@@ -48,10 +50,9 @@ impl World {
             return;
         }
         for handed in &batch {
-            self.oracle.step(handed.message, || format!("is handed over, number {}", handed.receipt.key & 0xffff));
-            let fate = &mut self.oracle.fates[handed.message as usize];
-            fate.handed = true;
-            fate.lease_excused = false;
+            self.oracle
+                .step(handed.message, || format!("is handed over, number {}", handed.receipt.key & 0xffff));
+            self.oracle.on_handed(handed.message);
         }
         let at = self.now + self.broker_delay();
         self.schedule(at, Event::Batch { life, source, epoch, batch });
@@ -70,10 +71,13 @@ impl World {
             let broker = &mut self.brokers[source];
             let messages = self.plan.drafts.len() as u64;
             let start = self.rng.below(messages);
-            let found = (0..messages).map(|step| u32::try_from((start + step) % messages).unwrap_or(0)).find(|&m| {
-                let gone = broker.place(m) == super::broker::Place::Gone;
-                gone == wanted && broker.may_repeat(m, self.now) && batch.iter().all(|other| other.message != m)
-            });
+            let found =
+                (0..messages).map(|step| u32::try_from((start + step) % messages).unwrap_or(0)).find(|&m| {
+                    let gone = broker.place(m) == super::broker::Place::Gone;
+                    gone == wanted
+                        && broker.may_repeat(m, self.now)
+                        && batch.iter().all(|other| other.message != m)
+                });
             if let Some(message) = found {
                 batch.push(broker.hand_over(message, self.now));
                 self.oracle.on_unknown_hand_over(message);

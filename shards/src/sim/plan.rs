@@ -158,7 +158,10 @@ impl Plan {
             let me = u32::try_from(self.drafts.len()).unwrap_or(NONE);
             let twin = me > 0 && rng.chance(twins);
             let draft = if twin {
-                let first = self.drafts[usize::try_from(rng.range(u64::from(me.saturating_sub(8)), u64::from(me - 1))).unwrap_or(0)];
+                let first = self.drafts[usize::try_from(
+                    rng.range(u64::from(me.saturating_sub(8)), u64::from(me - 1)),
+                )
+                .unwrap_or(0)];
                 Draft { at: Moment::from_nanos(at * 1_000), ..first }
             } else {
                 self.draw_message(me, at, plain, skewed, shared_names, rng)
@@ -203,8 +206,12 @@ impl Plan {
             track: NONE,
             app: me,
             target: u8::try_from(rng.below(u64::from(self.targets))).unwrap_or(0),
-            body_bytes: u16::try_from(if rng.chance(20_000) { rng.range(1_000, 4_000) } else { rng.range(8, 80) })
-                .unwrap_or(8),
+            body_bytes: u16::try_from(if rng.chance(20_000) {
+                rng.range(1_000, 4_000)
+            } else {
+                rng.range(8, 80)
+            })
+            .unwrap_or(8),
             dispatch,
             high_priority: rng.chance(50_000),
             at: Moment::from_nanos(at_us * 1_000),
@@ -252,7 +259,8 @@ fn draw_source(rng: &mut Rng) -> SourcePlan {
 fn draw_pool(number: u64, rng: &mut Rng) -> PoolPlan {
     let mut spec = draw_spec(rng);
     if rng.chance(150_000) {
-        spec.batch_max = NonZeroU16::new(u16::try_from(rng.range(2, 8)).unwrap_or(2)).unwrap_or(NonZeroU16::MIN);
+        spec.batch_max =
+            NonZeroU16::new(u16::try_from(rng.range(2, 8)).unwrap_or(2)).unwrap_or(NonZeroU16::MIN);
     }
     spec.ungrouped_parallel = rng.chance(400_000);
     PoolPlan { code: format!("P{number}"), spec, absent: number > 0 && rng.chance(100_000) }

@@ -9,9 +9,7 @@ use super::plan::{NONE, Plan};
 use super::world::{Event, World};
 use crate::clock::Moment;
 use crate::desk::{Arrival, Desk, DeskEffects, Receipt, Tell};
-use crate::model::{
-    CallId, Control, FromShard, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard,
-};
+use crate::model::{CallId, Control, FromShard, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard};
 use crate::shard::{Effects, Shard};
 
 /// Longest sleep of a loop.
@@ -114,7 +112,8 @@ impl Process {
     /// Drained: nothing is held, or all went back, and every source knows; or time is up for that too.
     fn is_ended(&self, now: Moment) -> bool {
         let Some(until) = self.ends else { return false };
-        ((self.desk.held() == 0 || self.gave_back) && self.is_quiet()) || now >= until + Duration::from_secs(5)
+        ((self.desk.held() == 0 || self.gave_back) && self.is_quiet())
+            || now >= until + Duration::from_secs(5)
     }
 
     /// Nothing that it gave back is hidden.
@@ -273,7 +272,9 @@ impl World {
         process.out.runs = runs;
         for (at, node) in process.nodes.iter_mut().enumerate() {
             let before = node.events.len();
-            while node.events.len() < slots && let Some(run) = node.spill.pop_front() {
+            while node.events.len() < slots
+                && let Some(run) = node.spill.pop_front()
+            {
                 node.events.push_back(run);
             }
             if !node.spill.is_empty() {
@@ -390,7 +391,9 @@ impl World {
             node.backlog.push_back(report);
         }
         let before = node.reports.len();
-        while node.reports.len() < self.plan.ring_slots.1 && let Some(report) = node.backlog.pop_front() {
+        while node.reports.len() < self.plan.ring_slots.1
+            && let Some(report) = node.backlog.pop_front()
+        {
             node.reports.push_back(report);
         }
         if !node.backlog.is_empty() {
@@ -437,4 +440,3 @@ fn put_back(process: &mut Process, node: Node, shard: usize) {
     let last = process.nodes.len() - 1;
     process.nodes.swap(shard, last);
 }
-

@@ -24,24 +24,62 @@ const EVENTS_MAX: u64 = 2_000_000;
 const SETTLE_TIME: Duration = Duration::from_secs(90);
 
 pub(super) enum Event {
-    Publish { from: usize },
-    Desk { life: u32 },
-    Shard { life: u32, shard: usize },
-    Done { life: u32, shard: usize, call: CallId, outcome: Outcome },
+    Publish {
+        from: usize,
+    },
+    Desk {
+        life: u32,
+    },
+    Shard {
+        life: u32,
+        shard: usize,
+    },
+    Done {
+        life: u32,
+        shard: usize,
+        call: CallId,
+        outcome: Outcome,
+    },
     /// A receive is at the broker.
-    Receive { life: u32, source: usize, max: usize, until: Moment },
+    Receive {
+        life: u32,
+        source: usize,
+        max: usize,
+        until: Moment,
+    },
     /// What it led to is at the process.
-    Batch { life: u32, source: usize, epoch: u32, batch: Vec<Handed> },
+    Batch {
+        life: u32,
+        source: usize,
+        epoch: u32,
+        batch: Vec<Handed>,
+    },
     /// Tells are at the broker.
-    Tells { life: u32, source: usize, sent: Moment, tells: Vec<(Receipt, Tell)> },
+    Tells {
+        life: u32,
+        source: usize,
+        sent: Moment,
+        tells: Vec<(Receipt, Tell)>,
+    },
     /// Answers are at the process.
-    Answers { life: u32, source: usize, answers: Vec<Answer> },
+    Answers {
+        life: u32,
+        source: usize,
+        answers: Vec<Answer>,
+    },
     /// The process learns that the connection is a new one.
-    Epoch { life: u32, source: usize },
+    Epoch {
+        life: u32,
+        source: usize,
+    },
     Crash,
     Stop,
-    Start { unclean: bool },
-    LoseConnection { source: usize },
+    Start {
+        unclean: bool,
+    },
+    LoseConnection {
+        source: usize,
+    },
     Reconfigure,
     KillTarget,
     Calm,
@@ -99,7 +137,8 @@ impl World {
         let mut plan = Plan::draw(&mut rng);
         let faults = Faults::draw(&mut rng);
         let groups = plan.groups as usize * plan.sources.len();
-        let brokers = plan.sources.iter().map(|source| Broker::new(source, plan.drafts.len(), groups)).collect();
+        let brokers =
+            plan.sources.iter().map(|source| Broker::new(source, plan.drafts.len(), groups)).collect();
         if options.lie_about_locks {
             plan.pretend_locks();
         }
@@ -266,7 +305,8 @@ impl World {
         let Some(process) = self.process.as_ref() else { return };
         let (held, bytes) = (process.desk.held(), process.desk.bytes());
         let idle = process.nodes.iter().all(|node| node.shard.is_idle());
-        let pools = process.desk.pools().all(|(_, pool)| pool.held == 0 && pool.shared.permits.usage().0 == 0);
+        let pools =
+            process.desk.pools().all(|(_, pool)| pool.held == 0 && pool.shared.permits.usage().0 == 0);
         self.oracle.check(9, held == 0 && bytes == 0 && idle && pools, || {
             let first = process.desk.tracker().in_order().first().map(|&slot| process.desk.tracker().at(slot).clone());
             format!("at idle {held} messages and {bytes} bytes are held; shards idle {idle}, pools {pools}: {first:?}")
@@ -279,12 +319,16 @@ impl World {
     fn rooms(&self) -> String {
         let Some(process) = self.process.as_ref() else { return "no process".to_owned() };
         let rooms: Vec<_> = (0..process.ports.len())
-            .map(|at| (process.desk.room(super::process::source_id(at), self.now), process.ports[at].receiving))
+            .map(|at| {
+                (process.desk.room(super::process::source_id(at), self.now), process.ports[at].receiving)
+            })
             .collect();
         let slots = process.desk.tracker().in_order();
-        let parked = slots.iter().filter(|&&slot| process.desk.tracker().at(slot).stage == crate::desk::Stage::Parked);
+        let parked =
+            slots.iter().filter(|&&slot| process.desk.tracker().at(slot).stage == crate::desk::Stage::Parked);
         let shards: Vec<_> = process.nodes.iter().map(|node| node.shard.snapshot()).collect();
-        let shards: Vec<_> = shards.iter().map(|it| (it.queued, it.running, it.lanes, it.tripped.len())).collect();
+        let shards: Vec<_> =
+            shards.iter().map(|it| (it.queued, it.running, it.lanes, it.tripped.len())).collect();
         let bytes = (process.desk.bytes(), self.plan.desk.memory_budget);
         format!("rooms {rooms:?}, parked {}, bytes {bytes:?}, shards {shards:?}", parked.count())
     }
@@ -296,7 +340,8 @@ impl World {
         let drafts = self.plan.drafts.iter().enumerate().filter(|(_, draft)| draft.group == group);
         let slots = drafts.filter_map(|(message, draft)| {
             let number = u32::try_from(message).unwrap_or(0);
-            let slot = tracker.by_broker_id(hasher.broker_id(SourceId(draft.source), &number.to_le_bytes()))?;
+            let slot =
+                tracker.by_broker_id(hasher.broker_id(SourceId(draft.source), &number.to_le_bytes()))?;
             Some((message, tracker.at(slot).stage, tracker.at(slot).seq))
         });
         slots.take(5).collect()
@@ -310,6 +355,8 @@ impl World {
         let held = self.process.as_ref().map(|process| (process.desk.held(), process.desk.owed()));
         let held = format!("{held:?}, of its group {:?}; {}", self.stages_of(draft.group), self.rooms());
         let (open, count) = (self.oracle.open, self.count);
-        format!("{open} messages are not finished after {count} events: message {message} is {place:?} ({draft:?}); held and owed: {held}")
+        format!(
+            "{open} messages are not finished after {count} events: message {message} is {place:?} ({draft:?}); held and owed: {held}"
+        )
     }
 }
