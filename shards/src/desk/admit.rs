@@ -429,7 +429,7 @@ impl Desk {
         self.bytes += bytes;
         self.groups.entry(lane).or_default().held += 1;
         if let Some(pool) = self.pools.get_mut(lane.pool) {
-            pool.held += 1;
+            pool.on_admitted(now);
         }
         let mut flags = Flags::default();
         if arrival.high_priority {

@@ -19,7 +19,10 @@ pub const POOLS_MAX: usize = 10_000;
 /// The longest a message waits at its source for room.
 const ROOM_WAIT_MAX_S: u32 = 30;
 
-/// How fast a pool settles messages, measured second by second.
+/// Shorter times are too short to measure a pace by.
+const PACE_MIN: Duration = Duration::from_millis(10);
+
+/// How fast a pool settles messages, measured second by second while it has any.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     since: Moment,
@@ -99,14 +102,23 @@ impl PoolDesk {
         }
     }
 
+    /// A message was admitted. The pace of an idle pool says nothing: it is measured anew.
+    pub fn on_admitted(&mut self, now: Moment) {
+        if self.held == 0 {
+            self.pace.since = now;
+            self.pace.count = 0;
+        }
+        self.held += 1;
+    }
+
     /// A message was settled.
     #[expect(clippy::cast_precision_loss, reason = "a pace is an estimate")]
     pub fn on_settled(&mut self, now: Moment) {
         self.held -= 1;
         self.pace.count += 1;
         let passed = now.since(self.pace.since);
-        if passed >= Duration::from_secs(1) {
-            self.pace.per_s = self.pace.count as f32 / passed.as_secs_f32();
+        if passed >= Duration::from_secs(1) || self.held == 0 {
+            self.pace.per_s = self.pace.count as f32 / passed.max(PACE_MIN).as_secs_f32();
             self.pace.count = 0;
             self.pace.since = now;
         }

@@ -52,9 +52,7 @@ impl World {
         for handed in &batch {
             self.oracle
                 .step(handed.message, || format!("is handed over, number {}", handed.receipt.key & 0xffff));
-            let fate = &mut self.oracle.fates[handed.message as usize];
-            fate.handed = true;
-            fate.lease_excused = false;
+            self.oracle.on_handed(handed.message);
         }
         let at = self.now + self.broker_delay();
         self.schedule(at, Event::Batch { life, source, epoch, batch });

@@ -3,7 +3,8 @@
 //! - I1: a message is acked only after success (its own or, for a twin, its first's) or after it was
 //!   parked; at the end of a healed run every message is delivered or parked.
 //! - I2: per (source, pool, group) blocking messages first succeed in publish order. Rejected ones (refused
-//!   or out of attempts: the group goes on, even if the dead-letter store then fails) and twins whose id was delivered are skipped. When a pool code starts to lead to another pool (removed,
+//!   or out of attempts: the group goes on, even if the dead-letter store then fails), those that did not
+//!   come back within two leases after they were due (SPEC gives up on them) and twins whose id was delivered are skipped. When a pool code starts to lead to another pool (removed,
 //!   added), what was handed over and not finished by then is *moved*: it is skipped too, because the
 //!   promise is per pool. Everything handed over later is checked again.
 //! - I3: at most one call in flight per (pool, group), where messages are ordered.
@@ -53,6 +54,9 @@ pub(super) struct Fate {
     /// Dropped by its broker after it was tried.
     pub(super) dropped: bool,
     moved: bool,
+    /// It did not come back within two leases after it was due: its group goes on without it (SPEC).
+    given_up: bool,
+    give_up_at: Moment,
     running: bool,
     /// When it last succeeded in this life.
     success_at: Option<Moment>,
@@ -111,6 +115,8 @@ impl Oracle {
             acked: false,
             dropped: false,
             moved: false,
+            given_up: false,
+            give_up_at: Moment::NEVER,
             running: false,
             success_at: None,
             calls: 0,
@@ -173,10 +179,21 @@ impl Oracle {
             fate.tries = 0;
             fate.unknown = counts(message);
             fate.lease_excused = false;
+            fate.given_up = false;
+            fate.give_up_at = Moment::NEVER;
         }
         self.lanes.clear();
         self.pools.clear();
         self.acked.clear();
+    }
+
+    /// The broker handed it over.
+    pub(super) fn on_handed(&mut self, message: u32) {
+        let fate = &mut self.fates[message as usize];
+        fate.handed = true;
+        fate.lease_excused = false;
+        fate.given_up |= self.now >= fate.give_up_at;
+        fate.give_up_at = Moment::NEVER;
     }
 
     /// The broker handed it over in a way that the process may not notice.
@@ -319,18 +336,21 @@ impl Oracle {
         if draft.track == NONE || moved || delivered {
             return;
         }
+        // The first success of an id stands for its oldest message: twins are one delivery.
+        let place = draft.app;
         let track = &plan.tracks[draft.track as usize];
         let cursor = &mut self.cursors[draft.track as usize];
         while track.get(*cursor).is_some_and(|&at| {
-            let fate = &self.fates[at as usize];
+            let mut fate = self.fates[at as usize];
+            fate.given_up |= self.now >= fate.give_up_at;
             let app = plan.drafts[at as usize].app;
-            let skipped = self.refused[app as usize] || fate.moved || fate.dropped;
-            at < message && (fate.succeeded || skipped || self.delivered[app as usize])
+            let skipped = self.refused[app as usize] || fate.moved || fate.dropped || fate.given_up;
+            at < place && (fate.succeeded || skipped || self.delivered[app as usize])
         }) {
             *cursor += 1;
         }
-        let next = track.get(*cursor).copied().unwrap_or(message);
-        self.check(2, next >= message, || {
+        let next = track.get(*cursor).copied().unwrap_or(place);
+        self.check(2, next >= place, || {
             format!("message {message} of group {} succeeded before message {next}", draft.group)
         });
     }
@@ -379,7 +399,10 @@ impl Oracle {
             Tell::Ack { .. } => {
                 self.acked.insert((source, receipt));
             }
-            Tell::Nack { reason, .. } => {
+            Tell::Nack { reason, delay_s } => {
+                let lease = plan.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED);
+                let due = self.now + Duration::from_secs(u64::from(delay_s));
+                self.fates[message as usize].give_up_at = due + lease * 2;
                 let acked = self.acked.contains(&(source, receipt));
                 self.check(11, !acked, || format!("message {message} is nacked after its ack"));
                 let running = self.fates[message as usize].running && !ending;
