@@ -12,6 +12,7 @@ mod capacity;
 mod completed;
 mod lease;
 mod owed;
+mod park;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -315,8 +316,8 @@ impl Desk {
         if pool.draining == 0 {
             pool.draining = shards;
             let parked = self.parked.extract_if(|_, envelope| envelope.lane.pool == id);
-            let parked = parked.map(|(_, envelope)| envelope).collect();
-            self.give_back_parked(parked, now, out);
+            let parked: Vec<_> = parked.map(|(_, envelope)| envelope).collect();
+            self.give_back_parked(&parked, now, out);
             self.tell_shards(out, || Control::PoolDrain { pool: id });
         }
     }
@@ -342,8 +343,8 @@ impl Desk {
     pub fn drain(&mut self, now: Moment, out: &mut DeskEffects) {
         self.draining = true;
         self.drain_from = now;
-        let parked = self.parked.drain().map(|(_, envelope)| envelope).collect();
-        self.give_back_parked(parked, now, out);
+        let parked: Vec<_> = self.parked.drain().map(|(_, envelope)| envelope).collect();
+        self.give_back_parked(&parked, now, out);
         self.tell_shards(out, || Control::Drain);
     }
 

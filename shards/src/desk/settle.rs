@@ -113,7 +113,7 @@ impl Desk {
     }
 
     /// Gives back messages that were parked, in order of arrival. They stay owed.
-    pub(super) fn give_back_parked(&mut self, parked: Vec<Envelope>, now: Moment, out: &mut DeskEffects) {
+    pub(super) fn give_back_parked(&mut self, parked: &[Envelope], now: Moment, out: &mut DeskEffects) {
         let slots = parked.iter().filter_map(|envelope| self.tracker.slot(envelope.ticket));
         let mut slots: Vec<u32> = slots.collect();
         slots.sort_unstable_by_key(|&slot| self.tracker.at(slot).seq);
