@@ -140,6 +140,16 @@ fn two_runs_of_a_seed_are_the_same_to_the_bit() {
     }
 }
 
+/// Each of these failed before a bug was fixed that the simulator had found.
+const FIXED: [u64; 14] = [5, 15, 17, 39, 44, 53, 58, 67, 96, 125, 137, 425, 1364, 1478];
+
+#[test]
+fn seeds_that_failed_once_stay_clean() {
+    for seed in FIXED {
+        assert_eq!(run_caught(seed, &Options::default()).violation, None, "{}", replay(seed));
+    }
+}
+
 /// Looks for a seed that a reintroduced trap fails, with one of the expected invariants.
 fn catch(options: &Options, expected: &[usize]) {
     for seed in 0..300 {

@@ -216,28 +216,6 @@ impl Desk {
         self.start_lease(slot, now);
     }
 
-    /// A twin of a parked message is back. If the twin's place in its group is the older one, the parked
-    /// message takes it: the two are one delivery, and others wait for the older place.
-    fn take_place(&mut self, parked: u32, lane: LaneKey, twin: IdHash, now: Moment, out: &mut DeskEffects) {
-        let Some(seq) = self.owed.seq(lane, twin) else { return };
-        self.owed.cancel(lane, twin);
-        let entry = self.tracker.at_mut(parked);
-        if entry.lane == lane && seq < entry.seq {
-            entry.seq = seq;
-            let known = (entry.source, entry.broker_id);
-            self.owed.cancel(lane, known.1);
-            self.owed.owe(lane, known, seq, now, Moment::NEVER);
-        }
-        self.unpark_first(lane, out);
-    }
-
-    /// A message that was waited for is back but does not run.
-    fn forget_owed(&mut self, lane: LaneKey, id: IdHash, out: &mut DeskEffects) {
-        if self.owed.cancel(lane, id) {
-            self.unpark_first(lane, out);
-        }
-    }
-
     fn blocks(&self, source: SourceId, dispatch: Dispatch) -> bool {
         let ordering = self.sources[usize::from(source.0)].spec.ordering;
         ordering == Ordering::Strict && dispatch == Dispatch::BlockOnError
@@ -400,7 +378,7 @@ impl Desk {
     }
 
     /// Holds a new message and makes its envelope.
-    fn take_in(
+    pub(super) fn take_in(
         &mut self,
         source: SourceId,
         arrival: Arrival,
@@ -449,55 +427,6 @@ impl Desk {
             dispatch: arrival.dispatch,
             flags,
         }
-    }
-
-    /// Keeps a message here until the older ones of its group are back.
-    fn park(
-        &mut self,
-        source: SourceId,
-        arrival: Arrival,
-        app_id: IdHash,
-        lane: LaneKey,
-        now: Moment,
-        out: &mut DeskEffects,
-    ) {
-        out.warnings.push(Warning::NearLimit { source });
-        let broker_id = arrival.broker_id;
-        let envelope = self.take_in(source, arrival, app_id, lane, true, now);
-        if let Some(slot) = self.tracker.slot(envelope.ticket) {
-            let seq = self.owed.seq(lane, broker_id).unwrap_or(self.tracker.at(slot).seq);
-            let entry = self.tracker.at_mut(slot);
-            entry.stage = Stage::Parked;
-            entry.seq = seq;
-            // It keeps its place among the owed ones; only the wait for its return is without end.
-            self.owed.owe(lane, (source, broker_id), seq, now, Moment::NEVER);
-        }
-        self.parked.insert(broker_id, envelope);
-    }
-
-    /// The oldest owed message is back: those parked right behind it may go too.
-    pub(super) fn unpark_next(&mut self, lane: LaneKey, out: &mut DeskEffects) {
-        let mut next = self.owed.pay(lane);
-        while let Some(id) = next {
-            if !self.unpark(lane, id, out) {
-                return;
-            }
-            next = self.owed.pay(lane);
-        }
-    }
-
-    /// Lets a parked message of this lane go. False if it is not parked here: its pool's code may lead to
-    /// another pool by now, so that it is parked in that one's lane and this entry is a leftover.
-    pub(super) fn unpark(&mut self, lane: LaneKey, id: IdHash, out: &mut DeskEffects) -> bool {
-        if self.parked.get(&id).is_none_or(|envelope| envelope.lane != lane) {
-            return false;
-        }
-        let Some(envelope) = self.parked.remove(&id) else { return false };
-        if let Some(slot) = self.tracker.slot(envelope.ticket) {
-            self.tracker.at_mut(slot).stage = Stage::Out;
-        }
-        out.runs.push((self.shard_of(lane), ToShard::Run(envelope)));
-        true
     }
 
     /// Marks the last message of each group in this batch, so that a shard knows when a failed batch is complete.

@@ -1,8 +1,8 @@
 //! Keeps leases: everything held is extended at a third of its lease, and given back where that fails.
 
-use super::{Desk, DeskEffects, LEASE_ASSUMED, Stage, Tell, Warning};
+use super::{Desk, DeskEffects, Stage, Tell, Warning};
 use crate::clock::Moment;
-use crate::model::{Control, IdHash, LaneKey, SourceId, Ticket, ToShard};
+use crate::model::{Control, IdHash, SourceId, Ticket, ToShard};
 use std::time::Duration;
 
 /// Extended at a third of the lease: two tries fail before the third comes too late.
@@ -53,10 +53,6 @@ impl Desk {
     }
 
     fn extend_due(&mut self, source: SourceId, now: Moment, out: &mut DeskEffects) {
-        #[cfg(feature = "sim")]
-        if self.traps.forget_leases {
-            return;
-        }
         while let Some(slot) = self.tracker.next_lease(source) {
             let entry = self.tracker.at(slot);
             if entry.extend_at > now {
@@ -68,6 +64,10 @@ impl Desk {
             let ticket = self.tracker.ticket(slot);
             let lease = self.lease_of(source);
             self.tracker.lease(slot, now + lease / EXTEND_AT, until);
+            #[cfg(feature = "sim")]
+            if self.traps.forget_leases {
+                continue;
+            }
             if !self.is_live(source, receipt) {
                 continue; // No lease to keep: the broker hands it over again.
             }
@@ -115,21 +115,6 @@ impl Desk {
         sources.chain(quiet).chain(look).min()
     }
 
-    /// Remembers that a message went back, so that later ones of its group wait for it.
-    pub(super) fn owe(
-        &mut self,
-        source: SourceId,
-        lane: LaneKey,
-        id: IdHash,
-        seq: u64,
-        delay_s: u32,
-        now: Moment,
-    ) {
-        let due = now + Duration::from_secs(u64::from(delay_s));
-        let lease = self.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED);
-        self.owed.owe(lane, (source, id), seq, due, due + lease * 2);
-    }
-
     /// Remembers how often a message that goes back was tried, where that is limited.
     pub(super) fn remember_tries(
         &mut self,
@@ -149,15 +134,6 @@ impl Desk {
     /// Attempts of an arrival: as remembered, else as often as its broker handed it over before.
     pub(super) fn tries_of(&self, id: IdHash, deliveries: u16) -> u16 {
         self.tried.get(id).unwrap_or(deliveries.saturating_sub(1))
-    }
-
-    /// After older ones were given up: a parked message may be the oldest now.
-    pub(super) fn unpark_first(&mut self, lane: LaneKey, out: &mut DeskEffects) {
-        if let Some(id) = self.owed.oldest(lane)
-            && self.unpark(lane, id, out)
-        {
-            self.unpark_next(lane, out);
-        }
     }
 }
 

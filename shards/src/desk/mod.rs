@@ -12,6 +12,7 @@ mod capacity;
 mod completed;
 mod lease;
 mod owed;
+mod park;
 mod settle;
 #[cfg(test)]
 mod tests;

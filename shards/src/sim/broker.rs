@@ -199,6 +199,7 @@ impl Broker {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "made from 32 bits in `hand_over`")]
     pub(super) const fn message_of(receipt: Receipt) -> u32 {
         (receipt.key >> 16) as u32
     }

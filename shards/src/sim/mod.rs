@@ -8,6 +8,8 @@ mod broker;
 mod exchange;
 mod faults;
 mod life;
+mod limits;
+mod node;
 mod oracle;
 mod plan;
 mod process;

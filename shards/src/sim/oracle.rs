@@ -22,12 +22,11 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::limits::Watched;
 use super::plan::{NONE, Plan};
 use crate::clock::Moment;
 use crate::desk::{LEASE_ASSUMED, Receipt, Tell};
-use crate::model::{
-    Control, Dispatch, LaneKey, Mediation, NackReason, Ordering, Outcome, PoolId, PoolSpec, SourceId, Verdict,
-};
+use crate::model::{LaneKey, Mediation, NackReason, Outcome, PoolId, SourceId, Verdict};
 use crate::shard::{Next, WINDOW, judge};
 
 /// Numbers of invariants.
@@ -46,6 +45,7 @@ pub struct Violation {
 
 /// What a message went through.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state")]
 pub(super) struct Fate {
     pub(super) handed: bool,
     pub(super) succeeded: bool,
@@ -53,7 +53,6 @@ pub(super) struct Fate {
     pub(super) acked: bool,
     /// Dropped by its broker after it was tried.
     pub(super) dropped: bool,
-    moved: bool,
     /// It did not come back within two leases after it was due: its group goes on without it (SPEC).
     given_up: bool,
     give_up_at: Moment,
@@ -68,20 +67,11 @@ pub(super) struct Fate {
     /// Given back by a drain, or because its lease could not be kept.
     given_back: u16,
     /// As it was sent to its shard: its pool, its attempts, the tries since then.
-    pool: PoolId,
+    pub(super) pool: PoolId,
     attempts: u16,
     tries_since: u16,
     /// An extension was made to fail: its lease may run out.
     pub(super) lease_excused: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Watched {
-    spec: PoolSpec,
-    start: Moment,
-    window: u64,
-    used: u32,
-    running: u32,
 }
 
 #[derive(Debug)]
@@ -92,15 +82,17 @@ pub(super) struct Oracle {
     delivered: Vec<bool>,
     /// By sender's id: one of that id was refused for good, so its twins go back and need not be waited for.
     refused: Vec<bool>,
+    /// By sender's id: one of that id was moved to another pool, and its twins follow it.
+    moved: Vec<bool>,
     cursors: Vec<usize>,
     lanes: HashMap<(PoolId, u32), u32>,
-    pools: Vec<Option<Watched>>,
+    pub(super) pools: Vec<Option<Watched>>,
     acked: HashSet<(SourceId, Receipt)>,
     /// Messages that have not found their end.
     pub(super) open: usize,
     /// Messages whose every step is printed.
     follow: Vec<u32>,
-    now: Moment,
+    pub(super) now: Moment,
 }
 
 /// The lowest rate that a plan gives a pool.
@@ -114,7 +106,6 @@ impl Oracle {
             parked: false,
             acked: false,
             dropped: false,
-            moved: false,
             given_up: false,
             give_up_at: Moment::NEVER,
             running: false,
@@ -134,6 +125,7 @@ impl Oracle {
             fates: vec![fate; plan.drafts.len()],
             delivered: vec![false; plan.drafts.len()],
             refused: vec![false; plan.drafts.len()],
+            moved: vec![false; plan.drafts.len()],
             cursors: vec![0; plan.tracks.len()],
             lanes: HashMap::new(),
             pools: Vec::new(),
@@ -204,29 +196,10 @@ impl Oracle {
 
     /// A pool code leads to another pool from now on.
     pub(super) fn on_moved(&mut self, plan: &Plan, pool: u16) {
-        for (fate, draft) in self.fates.iter_mut().zip(&plan.drafts) {
+        for (fate, draft) in self.fates.iter().zip(&plan.drafts) {
             if draft.pool == pool && fate.handed && !fate.succeeded && !fate.parked {
-                fate.moved = true;
+                self.moved[draft.app as usize] = true;
             }
-        }
-    }
-
-    pub(super) fn on_control(&mut self, control: &Control) {
-        match control {
-            Control::PoolAdd { pool, spec, .. } => {
-                let at = usize::from(pool.0);
-                if self.pools.len() <= at {
-                    self.pools.resize(at + 1, None);
-                }
-                self.pools[at] =
-                    Some(Watched { spec: *spec, start: self.now, window: 0, used: 0, running: 0 });
-            }
-            Control::PoolChanged { pool, spec } => {
-                if let Some(Some(watched)) = self.pools.get_mut(usize::from(pool.0)) {
-                    watched.spec = *spec;
-                }
-            }
-            _ => {}
         }
     }
 
@@ -276,28 +249,6 @@ impl Oracle {
         }
     }
 
-    fn check_limits(&mut self, pool: PoolId, starts: bool) {
-        let Some(Some(watched)) = self.pools.get_mut(usize::from(pool.0)) else { return };
-        watched.running += 1;
-        let window = u64::try_from(self.now.since(watched.start).as_nanos() / WINDOW.as_nanos()).unwrap_or(0);
-        if watched.window != window {
-            watched.window = window;
-            watched.used = 0;
-        }
-        let limit = u32::from(watched.spec.concurrency.get());
-        let rate = watched.spec.rate_per_minute.map(std::num::NonZero::get);
-        watched.used += u32::from(starts && rate.is_some());
-        let seen = *watched;
-        self.check(6, seen.running <= limit, || {
-            format!("{} calls of pool {}, limit {limit}", seen.running, pool.0)
-        });
-        if starts && let Some(rate) = rate {
-            self.check(6, seen.used <= rate, || {
-                format!("{} starts of pool {} in window {window}, rate {rate}", seen.used, pool.0)
-            });
-        }
-    }
-
     /// A call ended.
     pub(super) fn on_done(&mut self, plan: &Plan, messages: &[u32], lane_ordered: bool, outcome: Outcome) {
         let first = messages[0];
@@ -330,8 +281,8 @@ impl Oracle {
         if std::mem::replace(&mut fate.succeeded, true) {
             return;
         }
-        let (moved, delivered) =
-            (fate.moved || self.refused[draft.app as usize], self.delivered[draft.app as usize]);
+        let app = draft.app as usize;
+        let (moved, delivered) = (self.moved[app] || self.refused[app], self.delivered[app]);
         self.delivered[draft.app as usize] = true;
         if draft.track == NONE || moved || delivered {
             return;
@@ -344,8 +295,9 @@ impl Oracle {
             let mut fate = self.fates[at as usize];
             fate.given_up |= self.now >= fate.give_up_at;
             let app = plan.drafts[at as usize].app;
-            let skipped = self.refused[app as usize] || fate.moved || fate.dropped || fate.given_up;
-            at < place && (fate.succeeded || skipped || self.delivered[app as usize])
+            let app = app as usize;
+            let skipped = self.refused[app] || self.moved[app] || fate.dropped || fate.given_up;
+            at < place && (fate.succeeded || skipped || self.delivered[app])
         }) {
             *cursor += 1;
         }
@@ -454,17 +406,6 @@ impl Oracle {
         self.check(5, !held || excused, || {
             format!("the lease of message {message} ran out while it was held")
         });
-    }
-
-    /// Is one call at a time promised to the lane of this message?
-    pub(super) fn is_ordered(&self, plan: &Plan, message: u32) -> bool {
-        let draft = &plan.drafts[message as usize];
-        let ordering = plan.sources[usize::from(draft.source)].spec.ordering;
-        let pool = self.pools.get(usize::from(self.fates[message as usize].pool.0)).copied().flatten();
-        let parallel = pool.is_some_and(|pool| pool.spec.ungrouped_parallel);
-        ordering != Ordering::None
-            && draft.dispatch != Dispatch::Immediate
-            && (draft.group != NONE || !parallel)
     }
 
     /// How long a healed run may take: 1.2 × the work, and what is hidden at brokers meanwhile.

@@ -149,7 +149,7 @@ impl Plan {
         let twins = rng.pick(&[0, 2_000, 20_000]);
         let skewed = rng.chance(300_000);
         let burst = u32::try_from(rng.below(1_000_000)).unwrap_or(0);
-        let last = u64::try_from(self.calm_from.nanos() / 1_250).unwrap_or(0);
+        let last = self.calm_from.nanos() / 1_250;
         let mut times: Vec<u64> =
             (0..count).map(|_| if rng.chance(burst) { 0 } else { rng.below(last) }).collect();
         times.sort_unstable();

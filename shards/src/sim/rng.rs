@@ -40,6 +40,7 @@ impl Rng {
     }
 
     /// One of several.
+    #[expect(clippy::cast_possible_truncation, reason = "less than a length")]
     pub(super) const fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
