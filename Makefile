@@ -24,7 +24,7 @@ run: setup ## Build, then run the demo: engine, in-memory messages and a local s
 	$(CARGO) run --release --bin corelane -- demo
 
 test: check ## Everything that must be green: check, all tests, benches as smoke, loom, 200 seeds of the simulator
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 	$(LOOM)
 	@$(MAKE) --no-print-directory sim SEEDS=200
 
