@@ -64,7 +64,7 @@ fn run(rounds: u64, groups: u64) -> (std::time::Duration, u64) {
                 sum = bench::mix(sum, receipt.key);
                 told += 1;
                 if let Tell::Ack { ticket: Some(ticket) } = tell {
-                    desk.on_closed(ticket, true, now);
+                    desk.on_closed(ticket, true, now, &mut out);
                 }
             }
         });

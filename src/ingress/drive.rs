@@ -233,7 +233,7 @@ impl Ingress {
     fn on_answer(&mut self, source: SourceId, answer: Answer, now: Moment) {
         match answer {
             Answer::Reconnected { epoch } => self.desk.on_epoch(source, epoch),
-            Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now),
+            Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now, &mut self.out),
             Answer::Extended { ticket, done, sent } => {
                 self.desk.on_extended(ticket, done, sent, &mut self.out);
             }

@@ -56,7 +56,7 @@ pub(crate) fn probe(groups: u64) -> anyhow::Result<()> {
             if let FromShard::Settled(settlement) = report {
                 let ticket = settlement.envelope.ticket;
                 desk.on_settled(settlement, now, &mut out);
-                desk.on_closed(ticket, true, now);
+                desk.on_closed(ticket, true, now, &mut out);
             }
         }
         out.tells.clear();

@@ -213,6 +213,8 @@ pub struct Desk {
     bytes: usize,
     draining: bool,
     drain_from: Moment,
+    /// Messages of pools that are gone may be hidden until then.
+    hidden_until: Moment,
     next_look: Moment,
     #[cfg(feature = "sim")]
     traps: Traps,
@@ -239,6 +241,7 @@ impl Desk {
             bytes: 0,
             draining: false,
             drain_from: Moment::NEVER,
+            hidden_until: Moment::ZERO,
             next_look: Moment::ZERO,
             #[cfg(feature = "sim")]
             traps: Traps::default(),
@@ -336,7 +339,10 @@ impl Desk {
             self.tell_shards(out, || Control::PoolAdd { pool: id, spec, shared: Arc::clone(&shared) });
             return;
         }
-        self.owed.forget_pool(id);
+        if self.owed.forget_pool(id) {
+            let leases = (0..self.sources.len()).map(|at| self.sources[at].spec.lease.unwrap_or_default());
+            self.hidden_until = now + leases.max().unwrap_or_default().max(HIDDEN_MAX);
+        }
         for source in &mut self.sources {
             source.recent.retain(|&other| other != id);
         }
@@ -353,13 +359,13 @@ impl Desk {
     }
 
     /// After a drain: true if all that went back can be seen again, so that another process may start at
-    /// once. While some may be hidden (a delay that runs, a message that did not come back when it was
-    /// due, a wait after an unclean stop that is not over), newer messages of its group would overtake it:
+    /// once. While some may be hidden (it went back before the drain and is not here again, its delay runs,
+    /// or the wait after an unclean stop is not over), newer messages of its group would overtake it:
     /// the stop counts as unclean.
     #[must_use]
     pub fn is_clean(&self, now: Moment) -> bool {
         let waited = self.sources.iter().all(|source| source.quiet_until <= now);
-        waited && self.owed.are_all_due(self.drain_from, now)
+        waited && self.hidden_until <= now && self.owed.are_all_due(self.drain_from, now)
     }
 
     /// How many messages to ask `source` for now; 0 = do not poll it.

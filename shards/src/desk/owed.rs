@@ -18,6 +18,8 @@ struct Owed {
     seq: u64,
     id: IdHash,
     source: SourceId,
+    /// It went back then.
+    since: Moment,
     /// The source shows it again then, at the earliest.
     due: Moment,
     /// We stop waiting for it then.
@@ -55,23 +57,23 @@ impl OwedGroups {
         self.count == 0
     }
 
-    /// A message of `lane` went back; it arrived as number `seq`.
+    /// A message of `lane` went back at `since`; it arrived as number `seq`.
     pub fn owe(
         &mut self,
         lane: LaneKey,
         (source, id): (SourceId, IdHash),
         seq: u64,
-        due: Moment,
-        expires: Moment,
+        [since, due, expires]: [Moment; 3],
     ) {
         let group = self.groups.entry(lane).or_default();
         if let Some(known) = group.iter_mut().find(|owed| owed.id == id) {
+            known.since = since;
             known.due = due;
             known.expires = expires;
             return;
         }
         let at = group.iter().rposition(|owed| owed.seq < seq).map_or(0, |at| at + 1);
-        group.insert(at, Owed { seq, id, source, due, expires });
+        group.insert(at, Owed { seq, id, source, since, due, expires });
         self.count += 1;
     }
 
@@ -130,16 +132,18 @@ impl OwedGroups {
         self.groups.get(&lane)?.iter().find(|owed| owed.id == id).map(|owed| owed.seq)
     }
 
-    /// True if each of them was due between `since` and `now`.
+    /// True if each of them went back after `start` and was due by `now`.
     #[must_use]
-    pub fn are_all_due(&self, since: Moment, now: Moment) -> bool {
-        self.groups.values().flatten().all(|owed| (since..=now).contains(&owed.due))
+    pub fn are_all_due(&self, start: Moment, now: Moment) -> bool {
+        self.groups.values().flatten().all(|owed| owed.since >= start && owed.due <= now)
     }
 
-    /// A pool is gone, and its lanes with it.
-    pub fn forget_pool(&mut self, pool: PoolId) {
+    /// A pool is gone, and its lanes with it. True if any of its messages were owed.
+    pub fn forget_pool(&mut self, pool: PoolId) -> bool {
+        let before = self.groups.len();
         self.groups.retain(|lane, _| lane.pool != pool);
         self.count = self.groups.values().map(VecDeque::len).sum();
+        self.groups.len() < before
     }
 
     /// Gives up on those that did not come back in time. Returns their groups, in order of arrival. While
@@ -173,8 +177,8 @@ mod tests {
         let lane = LaneKey { hash: 1, pool: PoolId(0) };
         let mut owed = OwedGroups::default();
         assert_eq!(owed.claim(lane, IdHash(2)), Claim::Free);
-        owed.owe(lane, (SourceId(0), IdHash(2)), 2, at(5), at(60));
-        owed.owe(lane, (SourceId(0), IdHash(1)), 1, at(9), at(60));
+        owed.owe(lane, (SourceId(0), IdHash(2)), 2, [at(0), at(5), at(60)]);
+        owed.owe(lane, (SourceId(0), IdHash(1)), 1, [at(0), at(9), at(60)]);
         assert_eq!(owed.claim(lane, IdHash(2)), Claim::Wait(at(9)), "O1: the older one went back later");
         assert_eq!(owed.claim(lane, IdHash(1)), Claim::Oldest);
         assert_eq!(owed.pay(lane), Some(IdHash(2)));
@@ -182,8 +186,8 @@ mod tests {
         assert!(owed.expire(at(60), |_| Duration::from_secs(1)).is_empty(), "its source was not asked");
         assert_eq!(owed.expire(at(61), |_| Duration::ZERO), [lane]);
         assert!(owed.is_empty());
-        owed.owe(lane, (SourceId(0), IdHash(1)), 1, at(9), at(60));
-        owed.owe(lane, (SourceId(0), IdHash(2)), 2, at(9), at(60));
+        owed.owe(lane, (SourceId(0), IdHash(1)), 1, [at(0), at(9), at(60)]);
+        owed.owe(lane, (SourceId(0), IdHash(2)), 2, [at(0), at(9), at(60)]);
         assert!(!owed.cancel(lane, IdHash(2)) && !owed.cancel(lane, IdHash(1)) && owed.is_empty());
     }
 }

@@ -25,7 +25,7 @@ impl Desk {
             entry.seq = seq;
             let known = (entry.source, entry.broker_id);
             self.owed.cancel(lane, known.1);
-            self.owed.owe(lane, known, seq, now, Moment::NEVER);
+            self.owed.owe(lane, known, seq, [now, now, Moment::NEVER]);
         }
         self.unpark_first(lane, out);
     }
@@ -56,7 +56,7 @@ impl Desk {
             entry.stage = Stage::Parked;
             entry.seq = seq;
             // It keeps its place among the owed ones; only the wait for its return is without end.
-            self.owed.owe(lane, (source, broker_id), seq, now, Moment::NEVER);
+            self.owed.owe(lane, (source, broker_id), seq, [now, now, Moment::NEVER]);
         }
         self.parked.insert(broker_id, envelope);
     }
@@ -107,6 +107,6 @@ impl Desk {
     ) {
         let due = now + Duration::from_secs(u64::from(delay_s));
         let lease = self.sources[usize::from(source.0)].spec.lease.unwrap_or(LEASE_ASSUMED);
-        self.owed.owe(lane, (source, id), seq, due, due + lease * 2);
+        self.owed.owe(lane, (source, id), seq, [now, due, due + lease * 2]);
     }
 }

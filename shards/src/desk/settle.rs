@@ -70,15 +70,22 @@ impl Desk {
             out.tells.push((source, receipt, tell));
         } else {
             let ticket = self.tracker.ticket(slot);
-            self.on_closed(ticket, false, now);
+            self.on_closed(ticket, false, now, out);
         }
     }
 
     /// A source answered an ack, or a dead letter was written and acked. Not done: the ack was lost, so
     /// the id is remembered and acked again when the message comes back.
-    pub fn on_closed(&mut self, ticket: Ticket, done: bool, now: Moment) {
+    pub fn on_closed(&mut self, ticket: Ticket, done: bool, now: Moment, out: &mut DeskEffects) {
         let Some(slot) = self.tracker.slot(ticket) else { return };
-        let source = self.tracker.at(slot).source;
+        let entry = self.tracker.at(slot);
+        let (source, receipt) = (entry.source, entry.receipt);
+        if !done && entry.stage == Stage::SettingAside && self.is_live(source, receipt) {
+            // Written, but not forgotten: it may have been handed over again meanwhile. Ack the newest.
+            self.tracker.at_mut(slot).stage = Stage::Closing;
+            out.tells.push((source, receipt, Tell::Ack { ticket: Some(ticket) }));
+            return;
+        }
         let repeats = self.sources[usize::from(source.0)].spec.repeats;
         let until = now + self.lease_of(source) * 2;
         let entry = self.tracker.release(slot);

@@ -123,7 +123,7 @@ fn a_delivered_message_is_acked_once_and_forgotten_when_confirmed() {
     bench.settle(envelope, Verdict::Ack);
     assert_eq!(bench.tells(), told(&[(1, "ack")]));
     assert_eq!(bench.desk.held(), 1, "until the source confirms");
-    bench.desk.on_closed(ticket, true, bench.now);
+    bench.desk.on_closed(ticket, true, bench.now, &mut bench.out);
     assert_eq!((bench.desk.held(), bench.desk.bytes()), (0, 0), "D5");
 }
 
@@ -149,7 +149,7 @@ fn a_lost_ack_leads_to_a_second_ack_and_not_to_a_second_call() {
     let envelope = bench.runs().remove(0);
     let ticket = envelope.ticket;
     bench.settle(envelope, Verdict::Ack);
-    bench.desk.on_closed(ticket, false, bench.now);
+    bench.desk.on_closed(ticket, false, bench.now, &mut bench.out);
     bench.tells();
     bench.arrive(&[(1, "g")]);
     assert_eq!(bench.tells(), told(&[(2, "ack")]));

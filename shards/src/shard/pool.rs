@@ -185,7 +185,11 @@ impl Pool {
     }
 
     fn take_permit(&mut self, shard: ShardId) -> bool {
+        // A permit that was handed over while the limit was lowered starts nothing.
         if self.handed > 0 {
+            if self.shared.permits.is_above_limit() {
+                return false;
+            }
             self.handed -= 1;
             return true;
         }

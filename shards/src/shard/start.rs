@@ -54,7 +54,7 @@ impl Shard {
             let needs_token = self.lanes.get(lane).calls == 0;
             let grant = match pool.take(self.id, now, needs_token) {
                 // Others waited for the permits in hand: pass them on, then queue up.
-                Grant::WaitForPermit if pool.spare > 0 => {
+                Grant::WaitForPermit if pool.spare > 0 || pool.handed > 0 => {
                     out.wake |= pool.release_unused(self.id);
                     pool.take(self.id, now, needs_token)
                 }

@@ -79,7 +79,7 @@ impl Faults {
                 Fault::AckLostBefore | Fault::AckLostAfter | Fault::ExtensionFailed => 10,
                 Fault::Duplicate | Fault::Repeat | Fault::NackLost | Fault::SlowBroker => 20,
                 Fault::DeadLetterFailed | Fault::AnswersReordered => 100,
-                Fault::LateBatch => 500,
+                Fault::LateBatch => 700,
                 Fault::SlowHop => 5,
                 Fault::SlowTarget | Fault::Timeout | Fault::StaleConnection => 2,
                 Fault::Refused | Fault::Throttled | Fault::NotYet => 4,

@@ -230,7 +230,7 @@ impl World {
             let source = source_id(at);
             for answer in port.answers.drain(..) {
                 match answer {
-                    Answer::Closed { ticket, done } => desk.on_closed(ticket, done, self.now),
+                    Answer::Closed { ticket, done } => desk.on_closed(ticket, done, self.now, out),
                     Answer::Extended { ticket, done, sent } => desk.on_extended(ticket, done, sent, out),
                     Answer::NotSetAside { ticket } => desk.on_dead_letter_failed(ticket, 30, self.now, out),
                 }

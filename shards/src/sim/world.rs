@@ -178,12 +178,12 @@ impl World {
         for _ in 0..twins {
             self.faults.count(Fault::Twin);
         }
-        for _ in 0..self.rng.pick(&[0, 1, 1, 3]) {
+        for _ in 0..self.rng.pick(&[0, 1, 2, 4]) {
             let at = self.before_calm();
             let event = if self.rng.chance(500_000) { Event::Crash } else { Event::Stop };
             self.schedule(at, event);
         }
-        for _ in 0..self.rng.pick(&[0, 1, 3, 6]) {
+        for _ in 0..self.rng.pick(&[0, 1, 4, 8]) {
             let at = self.before_calm();
             self.schedule(at, Event::Reconfigure);
         }
@@ -193,7 +193,7 @@ impl World {
         }
         for source in 0..self.plan.sources.len() {
             if self.plan.sources[source].kind == Kind::Connected {
-                for _ in 0..self.rng.pick(&[0, 2, 6]) {
+                for _ in 0..self.rng.pick(&[0, 4, 12]) {
                     let at = self.before_calm();
                     self.schedule(at, Event::LoseConnection { source });
                 }
