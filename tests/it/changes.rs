@@ -1,7 +1,8 @@
 //! Changes while traffic flows: concurrency, rate, a pool removed and added again; and the end, with much in hand.
 //!
-//! Seen to fail with: a drained lane given back tail first in `give_back_behind` (order), `Verdict::Ack` for given-back
-//! messages (loss).
+//! Seen to fail with: a drained lane given back tail first in `give_back_behind` (the end), a limit that `Desk::set_pool`
+//! does not pass on (lowered concurrency), owed groups forgotten when a drained pool has a successor (order), one token
+//! too many in `Rate::borrow` (rate).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
