@@ -32,7 +32,7 @@ check: setup lint deny docs ## Format, clippy, licences and advisories, docs
 
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features shards/sim -- -D warnings
 
 deny: setup
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \

@@ -80,7 +80,7 @@ fn run_all(first: u64, count: u64, options: &Options) -> Total {
             if at >= count {
                 return total;
             }
-            if at > 0 && at % 250 == 0 {
+            if at > 0 && at.is_multiple_of(250) {
                 eprintln!("{at} of {count} seeds");
             }
             total.add(first + at, run_caught(first + at, options));

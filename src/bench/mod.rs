@@ -60,6 +60,8 @@ pub struct Scenario {
     pub spin: Duration,
     /// Core of the sink.
     pub sink_core: Option<usize>,
+    /// Waiting messages per call in flight that are asked for while all calls are in use.
+    pub prefetch: u32,
     /// Deliver here instead of to a sink of its own.
     pub target: Option<String>,
 }
@@ -154,7 +156,8 @@ impl Rig {
         let Started { engine, links, bell } = Engine::start(&spec).context("start the engine")?;
         let (commands, receiver) = flume::unbounded();
         let shard_count = u8::try_from(plan.shards.len()).context("count the shards")?;
-        let desk = Desk::new(DeskTuning::default(), shard_count);
+        let desk =
+            Desk::new(DeskTuning { prefetch: scenario.prefetch, ..DeskTuning::default() }, shard_count);
         commands
             .send(Command::SetPool { code: "BENCH".into(), spec: PoolSpec::new(scenario.concurrency) })?;
         let ingress_bell = Arc::clone(&bell);

@@ -82,6 +82,9 @@ pub struct Args {
     /// How long a shard looks for work before it sleeps, in microseconds
     #[arg(long, default_value_t = 0)]
     spin_us: u64,
+    /// Waiting messages per call in flight that are asked for while all calls are in use, up to 20
+    #[arg(long, default_value_t = 2)]
+    prefetch: u32,
     /// Deliver to this base URL instead of a sink of its own
     #[arg(long)]
     target: Option<String>,
@@ -157,6 +160,7 @@ fn scenario(name: &str, args: &Args) -> Scenario {
         spin: Duration::from_micros(args.spin_us),
         sink_core: args.sink_core.or_else(last_core),
         target: args.target.clone(),
+        prefetch: args.prefetch,
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shards::clock::Clock;
+use shards::model::DeskTuning;
 use shards::placement::Wishes;
 use shards::wire::probe::Io;
 
@@ -150,5 +151,6 @@ fn scenario(args: &Args) -> Scenario {
         spin: Duration::ZERO,
         sink_core: None,
         target: None,
+        prefetch: DeskTuning::default().prefetch,
     }
 }
