@@ -165,7 +165,7 @@ impl Desk {
         entry.receipt = receipt;
         entry.deliveries = entry.deliveries.max(deliveries);
         entry.extensions_failed = 0;
-        let closing = entry.stage == Stage::Closing;
+        let closing = matches!(entry.stage, Stage::Closing | Stage::SetAside);
         self.start_lease(slot, now);
         if closing {
             let ticket = Some(self.tracker.ticket(slot));
@@ -186,7 +186,7 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         let stage = self.tracker.at(first).stage;
-        if stage == Stage::SettingAside {
+        if matches!(stage, Stage::SettingAside | Stage::SetAside) {
             return self.turn_away(source, arrival, lane, 1, NackReason::Twin, now, out);
         }
         if stage == Stage::Parked {

@@ -73,6 +73,7 @@ impl Desk {
             }
             let too_long = now.since(first_at) >= self.tuning.hold_max;
             if out_there && (too_long || entry_failed(self.tracker.at(slot).extensions_failed)) {
+                self.owe_ahead(slot, now);
                 out.runs.push((
                     self.shard_of(lane),
                     ToShard::Control(Box::new(Control::GiveBack { lane, ticket })),

@@ -86,6 +86,17 @@ impl Desk {
         true
     }
 
+    /// A shard is asked to give a message back: from now on later ones of its group wait for it, because
+    /// they could reach the shard after it has left.
+    pub(super) fn owe_ahead(&mut self, slot: u32, now: Moment) {
+        let entry = self.tracker.at_mut(slot);
+        if entry.blocks && !entry.giving_back {
+            entry.giving_back = true;
+            let (lane, known, seq) = (entry.lane, (entry.source, entry.broker_id), entry.seq);
+            self.owed.owe(lane, known, seq, [now, now, Moment::NEVER]);
+        }
+    }
+
     /// After older ones were given up: a parked message may be the oldest now.
     pub(super) fn unpark_first(&mut self, lane: LaneKey, out: &mut DeskEffects) {
         if let Some(id) = self.owed.oldest(lane)

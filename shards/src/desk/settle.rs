@@ -13,6 +13,10 @@ impl Desk {
         self.make_room(slot, now);
         let entry = self.tracker.at(slot);
         let (source, id) = (entry.source, entry.broker_id);
+        if entry.giving_back && !matches!(verdict, Verdict::Nack { .. }) {
+            let lane = entry.lane;
+            self.forget_owed(lane, id, out);
+        }
         match verdict {
             Verdict::Ack => {
                 let ticket = Some(envelope.ticket);
@@ -82,7 +86,7 @@ impl Desk {
         let (source, receipt) = (entry.source, entry.receipt);
         if !done && entry.stage == Stage::SettingAside && self.is_live(source, receipt) {
             // Written, but not forgotten: it may have been handed over again meanwhile. Ack the newest.
-            self.tracker.at_mut(slot).stage = Stage::Closing;
+            self.tracker.at_mut(slot).stage = Stage::SetAside;
             out.tells.push((source, receipt, Tell::Ack { ticket: Some(ticket) }));
             return;
         }
@@ -141,7 +145,7 @@ impl Desk {
     pub fn give_back_rest(&mut self, out: &mut DeskEffects) {
         for slot in self.tracker.in_order() {
             let entry = self.tracker.at(slot);
-            let closing = matches!(entry.stage, Stage::Closing | Stage::SettingAside);
+            let closing = matches!(entry.stage, Stage::Closing | Stage::SettingAside | Stage::SetAside);
             if !closing && self.is_live(entry.source, entry.receipt) {
                 let tell = Tell::Nack { delay_s: 0, reason: NackReason::GivenBack };
                 out.tells.push((entry.source, entry.receipt, tell));

@@ -33,6 +33,8 @@ pub enum Stage {
     Closing,
     /// Being written to the dead-letter store; not acked before that is done.
     SettingAside,
+    /// Written there; its source has been told again and has not confirmed yet.
+    SetAside,
 }
 
 /// A held message.
@@ -64,6 +66,8 @@ pub struct Entry {
     pub stage: Stage,
     /// Later ones of its group must wait while it is at its source.
     pub blocks: bool,
+    /// Its shard was asked to give it back.
+    pub giving_back: bool,
     /// Extensions that failed in a row.
     pub extensions_failed: u8,
     /// First of the twins chained to it.
@@ -219,6 +223,7 @@ impl Tracker {
             deliveries: new.deliveries,
             stage,
             blocks: new.blocks,
+            giving_back: false,
             extensions_failed: 0,
             twin: NONE,
             next_twin,

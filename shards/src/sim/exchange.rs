@@ -95,7 +95,7 @@ impl World {
                 let slot = process.desk.tracker().by_broker_id(id);
                 slot.is_some_and(|slot| {
                     let stage = process.desk.tracker().at(slot).stage;
-                    !matches!(stage, Stage::Closing | Stage::SettingAside)
+                    !matches!(stage, Stage::Closing | Stage::SettingAside | Stage::SetAside)
                 })
             });
             self.oracle.on_lease_expired(message, held);

@@ -64,7 +64,7 @@ pub(super) struct Fate {
     /// Deliveries tried in this life; hand-overs that this life can't know of.
     tries: u16,
     unknown: u16,
-    /// Given back by a drain, or because its lease could not be kept.
+    /// Given back by a drain, because its lease could not be kept, or with the message it is a twin of.
     given_back: u16,
     /// As it was sent to its shard: its pool, its attempts, the tries since then.
     pub(super) pool: PoolId,
@@ -363,7 +363,7 @@ impl Oracle {
                 });
                 // A twin shares its first's fate. What a drain gives back would come back anyway.
                 let wasted = !matches!(reason, NackReason::Failed | NackReason::GivenBack | NackReason::Twin);
-                if reason == NackReason::GivenBack {
+                if matches!(reason, NackReason::GivenBack | NackReason::Twin) {
                     self.fates[message as usize].given_back += 1;
                 }
                 let max = plan.sources[usize::from(source.0)].spec.deliveries_max;
