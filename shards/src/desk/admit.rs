@@ -258,6 +258,10 @@ impl Desk {
         out: &mut DeskEffects,
     ) {
         let Candidate { arrival, app_id, lane, near } = candidate;
+        // The same hand-over twice in one batch: the first is held by now.
+        if let Some(slot) = self.tracker.by_broker_id(arrival.broker_id) {
+            return self.adopt(slot, arrival.receipt, arrival.deliveries, now, out);
+        }
         // A second one in the same batch: the first is held by now.
         if let Some(first) = self.tracker.by_app_id(app_id) {
             return self.chain(source, first, &arrival, app_id, lane, now, out);

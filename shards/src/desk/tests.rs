@@ -193,6 +193,9 @@ fn twins_in_one_batch_are_found() {
     let pair = [bench.arrival(1, 7, "g"), bench.arrival(2, 7, "g")];
     bench.desk.on_batch(bench.source, pair, bench.now, &mut bench.out);
     assert_eq!(bench.runs().len(), 1, "D1");
+    bench.arrive(&[(8, "h"), (8, "h")]);
+    assert_eq!(bench.runs().len(), 1, "D1: the same message twice");
+    assert_eq!(bench.desk.held(), 3, "the first, its twin, and one that came twice");
 }
 
 #[test]
