@@ -157,6 +157,26 @@ impl Pool {
         Grant::Yes
     }
 
+    /// Takes tokens for messages that ride along: a rate counts messages, not calls. Returns how many may.
+    pub(super) fn take_tokens(&mut self, now: Moment, want: u16) -> u16 {
+        let rate = &self.shared.rate;
+        if rate.limit().is_none() {
+            return want;
+        }
+        let in_hand = u32::from(want).min(self.tokens.count);
+        self.tokens.count -= in_hand;
+        let lacking = u32::from(want) - in_hand;
+        if lacking == 0 {
+            return want;
+        }
+        let borrowed = match rate.borrow(now, lacking) {
+            Borrow::Granted(tokens) => tokens.count,
+            Borrow::Unlimited => lacking,
+            Borrow::WaitUntil(_) => 0,
+        };
+        u16::try_from(in_hand + borrowed).unwrap_or(want)
+    }
+
     pub(super) const fn has_tokens(&self) -> bool {
         self.tokens.count > 0
     }

@@ -97,7 +97,12 @@ impl Shard {
         if probe {
             self.origins.breaker_mut(origin).on_probe_start();
         }
-        let span = self.span(lane);
+        let mut span = self.span(lane);
+        let state = self.lanes.get(lane);
+        if span > 1 && state.calls == 0 {
+            let pool = state.key.pool;
+            span = 1 + self.pool_mut(pool).take_tokens(now, span - 1);
+        }
         let state = self.lanes.get_mut(lane);
         debug_assert_eq!(state.state, State::Ready, "S1: one call per lane");
         state.state = State::Running;

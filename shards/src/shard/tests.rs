@@ -307,6 +307,20 @@ fn a_rate_is_spent_per_message_and_a_new_window_starts_anew() {
 }
 
 #[test]
+fn a_rate_counts_messages_and_not_calls() {
+    let mut pool = spec(9);
+    pool.batch_max = NonZeroU16::new(4).expect("not zero");
+    pool.rate_per_minute = NonZeroU32::new(3);
+    let mut bench = Bench::new(pool);
+    for _ in 0..5 {
+        bench.push(1, |_| ());
+    }
+    assert_eq!(bench.turn(), [[1, 2, 3]], "R1: three tokens, three messages");
+    assert_eq!(bench.done(1, Outcome::success(200)), Vec::<Vec<u32>>::new());
+    assert_eq!(bench.wait(60), [[4, 5]], "the next minute");
+}
+
+#[test]
 fn a_tripped_target_holds_strict_lanes_and_probes_with_one() {
     let mut bench = Bench::new(spec(20));
     for group in 0..12 {
