@@ -4,8 +4,8 @@
 //!   parked; at the end of a healed run every message is delivered or parked.
 //! - I2: per (source, pool, group) blocking messages first succeed in publish order. Rejected ones (refused
 //!   or out of attempts: the group goes on, even if the dead-letter store then fails), those that did not
-//!   come back within two leases after they were due (SPEC gives up on them) and twins whose id was delivered are skipped. When a pool code starts to lead to another pool (removed,
-//!   added), what was handed over and not finished by then is *moved*: it is skipped too, because the
+//!   come back within two leases after they were due (SPEC gives up on them) and twins whose id was
+//!   delivered are skipped. When a pool code starts to lead to another pool (removed, added), what was handed over and not finished by then is *moved*: it is skipped too, because the
 //!   promise is per pool. Everything handed over later is checked again.
 //! - I3: at most one call in flight per (pool, group), where messages are ordered.
 //! - I4: in one life of the process a message is called again only after a failed call, and never within
