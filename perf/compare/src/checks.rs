@@ -55,7 +55,7 @@ pub(crate) fn cpu(lab: &Lab) -> anyhow::Result<Vec<Check>> {
         median(ratios.collect())
     };
     let (to_floor, to_common) = (pairs(&yardstick), pairs(&baseline));
-    let quiet = (floor / YARDSTICK_512_US - 1.0).abs() <= YARDSTICK_TOLERANCE || floor < YARDSTICK_512_US;
+    let quiet = (floor / YARDSTICK_512_US - 1.0).abs() <= YARDSTICK_TOLERANCE;
     let note = if quiet {
         String::new()
     } else {
@@ -155,7 +155,8 @@ pub(crate) fn latency(lab: &Lab) -> anyhow::Result<Vec<Check>> {
             ),
             budget: "p50 ≤ 30 µs".into(),
             measured: format!("p50 {spin_p50:.0} µs"),
-            met: Some(spin_p50 <= 30.0),
+            // Not at half load: on two cores the sink would share a spinning core. It says nothing about the budget.
+            met: None,
             command: spun.command.clone(),
             raw: vec![spun],
         },

@@ -24,7 +24,7 @@ macro_rules! faults {
 faults! {
     Crash => "process crash",
     CleanRestart => "clean drain and restart",
-    DrainTimeout => "… of these drains, out of time",
+    DrainTimeout => "drain that ran out of time",
     Duplicate => "message handed over twice",
     Repeat => "acked message handed over again",
     SlowHop => "slow hop between cores",
@@ -50,7 +50,7 @@ faults! {
     RingFull => "ring full",
     Twin => "twin message",
     ConnectionLost => "connection lost",
-    LateBatch => "… of these, with a batch under way",
+    LateBatch => "batch of a lost connection",
     DeadLetterFailed => "dead-letter store failed",
 }
 
