@@ -3,7 +3,11 @@
 pub mod bench;
 pub mod broker;
 pub mod cli;
+pub mod core;
 pub mod ingress;
+pub mod message;
 #[path = "bench_report/mod.rs"]
 pub mod report;
 pub mod sink;
+pub mod topology;
+pub mod view;

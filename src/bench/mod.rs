@@ -12,14 +12,14 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use shards::clock::Clock;
 use shards::courier::tls;
-use shards::desk::Desk;
-use shards::engine::{Engine, EngineSpec, RING_SLOTS, Started, available_cores, pin_to};
+use shards::engine::available_cores;
 use shards::model::{CourierTuning, DeskTuning, HttpVersion, PoolSpec, ShardTuning};
 use shards::placement::{Wishes, plan};
 use shards::wire::probe::{Io, choose};
 
-use crate::broker::memory::{Feed, MemoryQueue, Tally};
-use crate::ingress::{Command, Ingress, IngressSnapshot};
+use crate::broker::memory::{Counted, Feed, MemoryQueue, Tally};
+use crate::core::{Core, CoreSpec};
+use crate::ingress::IngressSnapshot;
 use crate::report::{Run, process};
 pub use sink::SinkProcess;
 
@@ -95,12 +95,9 @@ pub fn run(scenario: &Scenario, progress: &dyn Fn(f64)) -> anyhow::Result<Run> {
     })
 }
 
-/// The engine with its ingress thread and an in-memory source.
+/// The data plane with an in-memory source.
 pub struct Rig {
-    commands: flume::Sender<Command>,
-    bell: Arc<shards::link::Bell>,
-    engine: Engine,
-    ingress: std::thread::JoinHandle<std::io::Result<()>>,
+    core: Core<MemoryQueue>,
     io: Io,
     shards: usize,
 }
@@ -143,30 +140,21 @@ impl Rig {
             (true, false) => HttpVersion::Http2PriorKnowledge,
             (true, true) => HttpVersion::Negotiate,
         };
-        let spec = EngineSpec {
+        let spec = CoreSpec {
             plan: plan.clone(),
             io: chosen.io,
-            ring_slots: RING_SLOTS,
             spin: scenario.spin,
             pin: true,
             shard: ShardTuning::default(),
             courier: CourierTuning { http, loopback: scenario.loopback, ..CourierTuning::default() },
+            desk: DeskTuning { prefetch: scenario.prefetch, ..DeskTuning::default() },
             tls: tls.map(Arc::new),
         };
-        let Started { engine, links, bell } = Engine::start(&spec).context("start the engine")?;
-        let (commands, receiver) = flume::unbounded();
-        let shard_count = u8::try_from(plan.shards.len()).context("count the shards")?;
-        let desk =
-            Desk::new(DeskTuning { prefetch: scenario.prefetch, ..DeskTuning::default() }, shard_count);
-        commands
-            .send(Command::SetPool { code: "BENCH".into(), spec: PoolSpec::new(scenario.concurrency) })?;
-        let ingress_bell = Arc::clone(&bell);
-        let spin = scenario.spin;
-        let ingress = std::thread::Builder::new().name("ingress".into()).spawn(move || {
-            pin_to(plan.ingress);
-            Ingress::new(desk, links, ingress_bell, receiver).with_spin(spin).run(vec![queue], false)
-        })?;
-        Ok(Self { commands, bell, engine, ingress, io: chosen.io, shards: usize::from(shard_count) })
+        let aside = Counted(Arc::clone(tally));
+        let core = Core::start(&spec, move || aside)?;
+        core.handle().set_pool("BENCH", PoolSpec::new(scenario.concurrency))?;
+        core.handle().add_source("memory", Box::new(move || Ok(queue)), false)?;
+        Ok(Self { core, io: chosen.io, shards: plan.shards.len() })
     }
 
     /// A look at the whole engine.
@@ -174,10 +162,7 @@ impl Rig {
     /// # Errors
     /// The ingress did not answer.
     pub fn snapshot(&self) -> anyhow::Result<IngressSnapshot> {
-        let (reply, answer) = flume::bounded(1);
-        self.commands.send(Command::Snapshot(reply))?;
-        self.bell.ring();
-        answer.recv_timeout(Duration::from_secs(10)).context("ask the engine for its counters")
+        self.core.handle().snapshot().context("ask the engine for its counters")
     }
 
     fn measure(&self, scenario: &Scenario, tally: &Tally, progress: &dyn Fn(f64)) -> anyhow::Result<Run> {
@@ -234,10 +219,7 @@ impl Rig {
 
     /// Hands back what is held and ends all threads.
     pub fn stop(self) {
-        let _ = self.commands.send(Command::Drain { calls_wait: DRAIN_MAX });
-        self.bell.ring();
-        let _ = self.ingress.join();
-        self.engine.join();
+        let _ = self.core.drain(DRAIN_MAX);
     }
 }
 

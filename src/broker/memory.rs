@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use shards::clock::{Clock, Moment};
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
 use shards::link::{Bell, Rx, Tx, ring};
-use shards::model::{Dispatch, IdHasher, Parcel, ParcelError, Parts, SourceId};
+use shards::model::{Dispatch, Parcel, ParcelError, Parts};
 
-use crate::ingress::{Answer, Doorbell, ReceiveError, Source};
+use crate::ingress::{Answer, Batch, Doorbell, Letter, ReceiveError, Scope, SetAside, Source};
 
 /// Messages handed over at once.
 const BATCH_MAX: usize = 1_024;
@@ -76,6 +76,16 @@ impl Tally {
     /// Ends the feed.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A dead-letter store that only counts.
+pub struct Counted(pub Arc<Tally>);
+
+impl SetAside for Counted {
+    async fn set_aside(&self, letters: Vec<Letter>) -> std::io::Result<()> {
+        self.0.dead.fetch_add(letters.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -158,11 +168,11 @@ impl MemoryQueue {
         number % self.feed.groups
     }
 
-    fn arrival(&self, number: u64, id: SourceId, hasher: IdHasher) -> Arrival {
+    fn arrival(&self, number: u64, scope: Scope) -> Arrival {
         let parcel = self.make(number).expect("the same fields were checked at the start");
         Arrival {
             parcel,
-            broker_id: hasher.broker_id(id, &number.to_le_bytes()),
+            broker_id: scope.broker_id(&number.to_le_bytes()),
             receipt: Receipt { key: number, epoch: 0 },
             deliveries: 0,
             dispatch: Dispatch::BlockOnError,
@@ -204,15 +214,10 @@ impl Source for MemoryQueue {
         self.start_publisher()
     }
 
-    async fn receive(
-        &self,
-        id: SourceId,
-        hasher: IdHasher,
-        max: NonZeroUsize,
-    ) -> Result<Vec<Arrival>, ReceiveError> {
+    async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
         let mut batch = Vec::with_capacity(max.get());
         loop {
-            self.take_back(max.get(), |number| batch.push(self.arrival(number, id, hasher)));
+            self.take_back(max.get(), |number| batch.push(self.arrival(number, scope)));
             if let Some(paced) = &self.paced {
                 let mut published = paced.published.borrow_mut();
                 let mut moments = paced.moments.borrow_mut();
@@ -221,16 +226,16 @@ impl Source for MemoryQueue {
                 {
                     let slot = slot_of(number, moments.len());
                     moments[slot] = at;
-                    batch.push(self.arrival(number, id, hasher));
+                    batch.push(self.arrival(number, scope));
                 }
             } else {
                 while batch.len() < max.get() && !self.has_ended() {
                     let number = self.next.replace(self.next.get() + 1);
-                    batch.push(self.arrival(number, id, hasher));
+                    batch.push(self.arrival(number, scope));
                 }
             }
             if !batch.is_empty() {
-                return Ok(batch);
+                return Ok(Batch { arrivals: batch, unreadable: Vec::new() });
             }
             if self.tally.stop.load(Ordering::Relaxed) {
                 return Err(ReceiveError::Ended);
@@ -243,7 +248,7 @@ impl Source for MemoryQueue {
         let now = Clock.now();
         let mut answers = Vec::with_capacity(tells.len());
         let mut latency = self.paced.as_ref().map(|_| self.tally.latency_us.lock());
-        let (mut acked, mut dead, mut nacked) = (0, 0, 0);
+        let (mut acked, mut nacked) = (0, 0);
         for (receipt, tell) in tells {
             match tell {
                 Tell::Ack { ticket } => {
@@ -257,10 +262,7 @@ impl Source for MemoryQueue {
                     }
                     answers.extend(ticket.map(|ticket| Answer::Closed { ticket, done: true }));
                 }
-                Tell::DeadLetter { ticket, .. } => {
-                    dead += 1;
-                    answers.push(Answer::Closed { ticket, done: true });
-                }
+                Tell::DeadLetter { .. } => unreachable!("a port sets dead letters aside and tells an ack"),
                 Tell::Nack { delay_s, .. } => {
                     nacked += 1;
                     let due = now + Duration::from_secs(u64::from(delay_s));
@@ -270,7 +272,6 @@ impl Source for MemoryQueue {
             }
         }
         self.tally.acked.fetch_add(acked, Ordering::Relaxed);
-        self.tally.dead.fetch_add(dead, Ordering::Relaxed);
         self.tally.nacked.fetch_add(nacked, Ordering::Relaxed);
         answers
     }

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shards::clock::{Clock, Moment};
-use shards::desk::{Desk, DeskEffects, Warning};
+use shards::desk::{Desk, DeskEffects, PoolDesk, Warning};
 use shards::engine::ShardLink;
 use shards::link::Bell;
 use shards::meter::ShardSnapshot;
-use shards::model::{Control, FromShard, Notice, PoolSpec, ShardId, SourceId, ToShard};
+use shards::model::{Control, FromShard, Notice, PoolId, ShardId, SourceId, ToShard};
 use tokio::sync::Notify;
 
+use super::aside::SetAside;
+use super::command::{Command, Ended, IngressSnapshot, PoolLook};
 use super::doorbell::Doorbell;
 use super::port::Port;
-use super::source::{Answer, Source};
+use super::source::{Answer, Scope, Source};
 
 /// Reports taken from one shard in a turn.
 const TURN_REPORTS_MAX: usize = 2_048;
@@ -30,64 +32,23 @@ const TELL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Warnings and notices kept for the control thread.
 const NEWS_MAX: usize = 1_024;
 
-/// What the control thread asks of the ingress. Ring the bell after sending one.
-#[derive(Debug)]
-pub enum Command {
-    /// Adds or changes a pool.
-    SetPool {
-        /// Its code.
-        code: String,
-        /// Its settings.
-        spec: PoolSpec,
-    },
-    /// Drains and removes a pool.
-    RemovePool {
-        /// Its code.
-        code: String,
-    },
-    /// Wants to see everything.
-    Snapshot(flume::Sender<IngressSnapshot>),
-    /// Takes no more, gives back what has not started, lets calls finish for so long, then ends.
-    Drain {
-        /// How long calls may go on.
-        calls_wait: Duration,
-    },
-}
-
-/// A look at the whole engine.
-#[derive(Clone, Debug, Default)]
-pub struct IngressSnapshot {
-    /// Every shard's.
-    pub shards: Vec<ShardSnapshot>,
-    /// Messages held.
-    pub held: usize,
-    /// Their bytes.
-    pub bytes: usize,
-    /// Messages that sources owe.
-    pub owed: usize,
-    /// What the desk warned of since the last look.
-    pub warnings: Vec<Warning>,
-    /// What shards noticed since the last look.
-    pub notices: Vec<Notice>,
-    /// Sources that stopped for good, and why.
-    pub stopped: Vec<(SourceId, String)>,
-}
-
 struct Pending {
     reply: flume::Sender<IngressSnapshot>,
     shards: Vec<ShardSnapshot>,
 }
 
-/// The ingress thread's state.
-pub struct Ingress {
+/// The ingress thread's state, over sources `S` and a dead-letter store `A`.
+pub struct Ingress<S, A> {
     desk: Desk,
     links: Vec<ShardLink>,
     /// What found a ring full, per shard. While there is any, nothing is received.
     spill: Vec<VecDeque<ToShard>>,
     bell: Arc<Bell>,
-    commands: flume::Receiver<Command>,
+    commands: flume::Receiver<Command<S>>,
+    aside: Rc<A>,
     out: DeskEffects,
-    ports: Vec<Rc<Port>>,
+    /// By source id; `None` = retired and gone.
+    ports: Vec<Option<Rc<Port>>>,
     changed: Rc<Notify>,
     pending: Vec<Pending>,
     warnings: VecDeque<Warning>,
@@ -101,14 +62,15 @@ pub struct Ingress {
     last_work: Moment,
 }
 
-impl Ingress {
+impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
     /// An ingress over these links.
     #[must_use]
     pub fn new(
         desk: Desk,
         links: Vec<ShardLink>,
         bell: Arc<Bell>,
-        commands: flume::Receiver<Command>,
+        commands: flume::Receiver<Command<S>>,
+        aside: A,
     ) -> Self {
         let spill = links.iter().map(|_| VecDeque::new()).collect();
         Self {
@@ -117,6 +79,7 @@ impl Ingress {
             spill,
             bell,
             commands,
+            aside: Rc::new(aside),
             out: DeskEffects::default(),
             ports: Vec::new(),
             changed: Rc::new(Notify::new()),
@@ -141,7 +104,7 @@ impl Ingress {
     ///
     /// # Errors
     /// The runtime could not be built or the bell not watched.
-    pub fn run<S: Source + 'static>(self, sources: Vec<S>, unclean: bool) -> std::io::Result<()> {
+    pub fn run(self) -> std::io::Result<Ended> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         if !self.spin.is_zero() {
             // A loop that never sleeps must still see what its sources' sockets say.
@@ -149,19 +112,10 @@ impl Ingress {
         }
         let runtime = builder.enable_all().build()?;
         let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, self.drive(sources, unclean))
+        local.block_on(&runtime, self.drive())
     }
 
-    async fn drive<S: Source + 'static>(mut self, sources: Vec<S>, unclean: bool) -> std::io::Result<()> {
-        for mut source in sources {
-            source.open()?;
-            let id = self.desk.add_source(source.spec(), unclean, Clock.now());
-            let port = Rc::new(Port::new(id, self.desk.hasher(), Rc::clone(&self.changed)));
-            let source = Rc::new(source);
-            tokio::task::spawn_local(Rc::clone(&port).pull(Rc::clone(&source)));
-            tokio::task::spawn_local(Rc::clone(&port).push(source));
-            self.ports.push(port);
-        }
+    async fn drive(mut self) -> std::io::Result<Ended> {
         let bell = Doorbell::new(Arc::clone(&self.bell))?;
         while !self.is_done() {
             let now = Clock.now();
@@ -177,7 +131,21 @@ impl Ingress {
             let _ = link.tx.push(ToShard::Control(Box::new(Control::Stop)));
             link.tx.ring_if_dirty();
         }
-        Ok(())
+        let left = if self.gave_back { self.desk.held() } else { 0 };
+        Ok(Ended { clean: self.desk.held() == 0 && self.desk.is_clean(Clock.now()), left })
+    }
+
+    fn add_source(&mut self, queue: String, source: S, unclean: bool, now: Moment) -> SourceId {
+        let id = self.desk.add_source(source.spec(), unclean, now);
+        let known = self.ports.iter().flatten().find(|port| port.queue == queue).map(|port| port.scope());
+        let scope = known.unwrap_or_else(|| Scope::new(self.desk.hasher(), id));
+        let port = Rc::new(Port::new(id, queue, scope, Rc::clone(&self.changed), now));
+        let source = Rc::new(source);
+        tokio::task::spawn_local(Rc::clone(&port).pull(Rc::clone(&source), Rc::clone(&self.aside)));
+        tokio::task::spawn_local(Rc::clone(&port).push(Rc::clone(&source), Rc::clone(&self.aside)));
+        tokio::task::spawn_local(Rc::clone(&port).measure(source));
+        self.ports.push(Some(port));
+        id
     }
 
     /// One turn. True if there is more to do at once.
@@ -186,7 +154,8 @@ impl Ingress {
         while let Ok(command) = self.commands.try_recv() {
             self.on_command(command, now);
         }
-        for port in self.ports.clone() {
+        for at in 0..self.ports.len() {
+            let Some(port) = self.ports[at].clone() else { continue };
             for answer in port.take_answers() {
                 self.on_answer(port.id, answer, now);
             }
@@ -205,7 +174,7 @@ impl Ingress {
         }
         self.flush();
         let full = self.spill.iter().any(|spill| !spill.is_empty());
-        for port in &self.ports {
+        for port in self.ports.iter().flatten() {
             port.flush();
             port.set_room(if full { 0 } else { self.desk.room(port.id, now) });
         }
@@ -241,13 +210,25 @@ impl Ingress {
         }
     }
 
-    fn on_command(&mut self, command: Command, now: Moment) {
+    fn on_command(&mut self, command: Command<S>, now: Moment) {
         match command {
             Command::SetPool { code, spec } => {
                 self.desk.set_pool(code.as_bytes(), spec, now, &mut self.out);
             }
             Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), now, &mut self.out),
+            Command::AddSource { queue, make, unclean, reply } => {
+                let opened = make().and_then(|mut source| source.open().map(|()| source));
+                let added = opened.map(|source| self.add_source(queue, source, unclean, now));
+                let _ = reply.send(added);
+            }
+            Command::RetireSource { source } => {
+                self.desk.retire_source(source);
+                if let Some(Some(port)) = self.ports.get(usize::from(source.0)) {
+                    port.retire();
+                }
+            }
             Command::Snapshot(reply) => {
+                self.let_go();
                 for shard in 0..self.links.len() {
                     let shard = ShardId(u8::try_from(shard).unwrap_or(u8::MAX));
                     self.out.runs.push((shard, ToShard::Control(Box::new(Control::Snapshot))));
@@ -270,14 +251,16 @@ impl Ingress {
         if pending.shards.len() == self.links.len() {
             let Pending { reply, mut shards } = self.pending.remove(0);
             shards.sort_by_key(|snapshot| snapshot.shard);
+            let now = Clock.now();
             let snapshot = IngressSnapshot {
                 shards,
+                pools: self.desk.pools().map(|(id, pool)| look_at(id, pool)).collect(),
+                sources: self.ports.iter().flatten().map(|port| port.look(now)).collect(),
                 held: self.desk.held(),
                 bytes: self.desk.bytes(),
                 owed: self.desk.owed(),
                 warnings: self.warnings.drain(..).collect(),
                 notices: self.notices.drain(..).collect(),
-                stopped: self.ports.iter().filter_map(|port| Some((port.id, port.stopped()?))).collect(),
             };
             let _ = reply.send(snapshot);
         }
@@ -306,7 +289,9 @@ impl Ingress {
             link.tx.ring_if_dirty();
         }
         for (source, receipt, tell) in self.out.tells.drain(..) {
-            self.ports[usize::from(source.0)].tell(receipt, tell);
+            if let Some(port) = &self.ports[usize::from(source.0)] {
+                port.tell(receipt, tell);
+            }
         }
         for warning in self.out.warnings.drain(..) {
             keep(&mut self.warnings, warning);
@@ -336,11 +321,34 @@ impl Ingress {
         self.bell.flag().wake();
     }
 
+    /// Lets retired sources go that nothing is left to be told to.
+    fn let_go(&mut self) {
+        for slot in &mut self.ports {
+            let done = slot.as_ref().is_some_and(|port| {
+                port.is_retired() && port.is_quiet() && self.desk.tracker().held_by(port.id) == 0
+            });
+            if done && let Some(port) = slot.take() {
+                port.close();
+            }
+        }
+    }
+
     /// Drained: nothing is held, or all went back, and every source knows; or time is up for that too.
     fn is_done(&self) -> bool {
         let Some(until) = self.drain_until else { return false };
-        let quiet = self.ports.iter().all(|port| port.is_quiet());
+        let quiet = self.ports.iter().flatten().all(|port| port.is_quiet());
         ((self.desk.held() == 0 || self.gave_back) && quiet) || Clock.now() >= until + TELL_WAIT_MAX
+    }
+}
+
+fn look_at(id: PoolId, pool: &PoolDesk) -> PoolLook {
+    PoolLook {
+        id,
+        code: String::from_utf8_lossy(&pool.code).into_owned(),
+        spec: pool.spec,
+        held: pool.held,
+        draining: pool.draining > 0,
+        permits_used: pool.shared.permits.usage().0,
     }
 }
 

@@ -1,10 +1,16 @@
 //! The ingress thread: sources ↔ desk ↔ links. One pinned thread, tokio's `current_thread`.
 
+mod aside;
+mod command;
 mod doorbell;
 mod drive;
+mod handle;
 mod port;
 mod source;
 
+pub use aside::{Letter, SetAside};
+pub use command::{Command, Ended, IngressSnapshot, MakeSource, PoolLook, SourceCounts, SourceLook};
 pub use doorbell::Doorbell;
-pub use drive::{Command, Ingress, IngressSnapshot};
-pub use source::{Answer, ReceiveError, Source};
+pub use drive::Ingress;
+pub use handle::{Handle, HandleError};
+pub use source::{Answer, Batch, ReceiveError, Scope, Source, Unreadable};

@@ -6,24 +6,39 @@ use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::Duration;
 
+use shards::clock::{Clock, Moment};
 use shards::desk::{Arrival, Receipt, Tell};
-use shards::model::{IdHasher, SourceId};
+use shards::model::{DeadReason, NackReason, Parcel, SourceId, Ticket};
 use tokio::sync::Notify;
 
-use super::source::{Answer, ReceiveError, Source};
+use super::aside::{Letter, SetAside};
+use super::command::{SourceCounts, SourceLook};
+use super::source::{Answer, ReceiveError, Scope, Source, Unreadable};
 
 /// Pause after a failed receive: doubles from the first to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// How often a broker is asked how much waits there.
+const DEPTH_EVERY: Duration = Duration::from_secs(5);
+/// Delay of a message that can't be read and could not be set aside.
+const UNREADABLE_DELAY_S: u32 = 30;
 
 /// One source's port. Lives on the ingress thread.
 pub(super) struct Port {
     pub(super) id: SourceId,
-    hasher: IdHasher,
+    pub(super) queue: String,
+    scope: Scope,
     /// Messages that may be asked for; 0 = do not poll.
     room: Cell<usize>,
     receiving: Cell<bool>,
     settling: Cell<bool>,
-    stopped: RefCell<Option<String>>,
+    retired: Cell<bool>,
+    stopped: Cell<bool>,
+    /// Nothing will be told any more: the tasks end.
+    closed: Cell<bool>,
+    error: RefCell<Option<String>>,
+    polled_at: Cell<Moment>,
+    depth: Cell<Option<u64>>,
+    counts: Cell<SourceCounts>,
     inbox: RefCell<Vec<Vec<Arrival>>>,
     outbox: RefCell<Vec<(Receipt, Tell)>>,
     answers: RefCell<Vec<Answer>>,
@@ -34,14 +49,21 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub(super) fn new(id: SourceId, hasher: IdHasher, changed: Rc<Notify>) -> Self {
+    pub(super) fn new(id: SourceId, queue: String, scope: Scope, changed: Rc<Notify>, now: Moment) -> Self {
         Self {
             id,
-            hasher,
+            queue,
+            scope,
             room: Cell::new(0),
             receiving: Cell::new(false),
             settling: Cell::new(false),
-            stopped: RefCell::default(),
+            retired: Cell::new(false),
+            stopped: Cell::new(false),
+            closed: Cell::new(false),
+            error: RefCell::default(),
+            polled_at: Cell::new(now),
+            depth: Cell::new(None),
+            counts: Cell::default(),
             inbox: RefCell::default(),
             outbox: RefCell::default(),
             answers: RefCell::default(),
@@ -49,6 +71,10 @@ impl Port {
             must_settle: Notify::new(),
             changed,
         }
+    }
+
+    pub(super) const fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// Lets the source ask for `room` messages.
@@ -85,35 +111,72 @@ impl Port {
         waiting && self.answers.borrow().is_empty() && !self.receiving.get() && !self.settling.get()
     }
 
-    /// Why it receives no more, if so.
-    pub(super) fn stopped(&self) -> Option<String> {
-        self.stopped.borrow().clone()
+    /// Receives no more, once what it waits for has come.
+    pub(super) fn retire(&self) {
+        self.retired.set(true);
+        self.may_receive.notify_one();
+    }
+
+    /// Ends its tasks, and with them its source.
+    pub(super) fn close(&self) {
+        self.closed.set(true);
+        self.must_settle.notify_one();
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.get()
+    }
+
+    pub(super) fn look(&self, now: Moment) -> SourceLook {
+        SourceLook {
+            id: self.id,
+            queue: self.queue.clone(),
+            retired: self.retired.get(),
+            paused: !self.receiving.get() && self.room.get() == 0,
+            since_poll: now.since(self.polled_at.get()),
+            error: self.error.borrow().clone(),
+            stopped: self.stopped.get(),
+            counts: self.counts.get(),
+            depth: self.depth.get(),
+        }
     }
 
     /// The receiving task.
-    pub(super) async fn pull(self: Rc<Self>, source: Rc<impl Source>) {
+    pub(super) async fn pull(self: Rc<Self>, source: Rc<impl Source>, aside: Rc<impl SetAside>) {
         let mut pause = BACKOFF.0;
-        loop {
+        while !self.retired.get() {
             let Some(max) = NonZeroUsize::new(self.room.replace(0)) else {
                 self.may_receive.notified().await;
                 continue;
             };
             self.receiving.set(true);
-            let received = source.receive(self.id, self.hasher, max).await;
-            self.receiving.set(false);
+            let received = source.receive(self.scope, max).await;
             match received {
                 Ok(batch) => {
                     pause = BACKOFF.0;
-                    self.inbox.borrow_mut().push(batch);
+                    self.polled_at.set(Clock.now());
+                    self.error.replace(None);
+                    let count = batch.arrivals.len() + batch.unreadable.len();
+                    self.count(|counts| counts.received += count as u64);
+                    self.inbox.borrow_mut().push(batch.arrivals);
+                    if !batch.unreadable.is_empty() {
+                        self.set_aside_unreadable(batch.unreadable, &*aside).await;
+                    }
+                    self.receiving.set(false);
                     self.changed.notify_one();
                 }
-                Err(ReceiveError::Unreachable(_)) => {
+                Err(ReceiveError::Unreachable(error)) => {
+                    self.receiving.set(false);
+                    self.error.replace(Some(error.to_string()));
+                    self.changed.notify_one();
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(BACKOFF.1);
                     self.changed.notify_one();
                 }
                 Err(error @ (ReceiveError::Denied { .. } | ReceiveError::Ended)) => {
-                    *self.stopped.borrow_mut() = Some(error.to_string());
+                    self.receiving.set(false);
+                    self.error.replace(Some(error.to_string()));
+                    self.stopped.set(true);
                     self.changed.notify_one();
                     return;
                 }
@@ -122,18 +185,162 @@ impl Port {
     }
 
     /// The telling task.
-    pub(super) async fn push(self: Rc<Self>, source: Rc<impl Source>) {
+    pub(super) async fn push(self: Rc<Self>, source: Rc<impl Source>, aside: Rc<impl SetAside>) {
         loop {
             let tells = std::mem::take(&mut *self.outbox.borrow_mut());
             if tells.is_empty() {
+                if self.closed.get() {
+                    return;
+                }
                 self.must_settle.notified().await;
                 continue;
             }
             self.settling.set(true);
+            let tells = self.set_aside_dead(tells, &*aside).await;
+            self.count(|counts| {
+                for (_, tell) in &tells {
+                    match tell {
+                        Tell::Ack { .. } => counts.acked += 1,
+                        Tell::Nack { .. } => counts.nacked += 1,
+                        Tell::Extend { .. } | Tell::DeadLetter { .. } => counts.extended += 1,
+                    }
+                }
+            });
             let answers = source.settle(tells).await;
             self.settling.set(false);
+            let failed = answers.iter().filter(|it| matches!(it, Answer::Closed { done: false, .. })).count();
+            self.count(|counts| counts.acks_failed += failed as u64);
             self.answers.borrow_mut().extend(answers);
             self.changed.notify_one();
         }
+    }
+
+    /// The task that asks how much waits at the broker.
+    pub(super) async fn measure(self: Rc<Self>, source: Rc<impl Source>) {
+        while !self.retired.get() && !self.stopped.get() {
+            self.depth.set(source.depth().await);
+            tokio::time::sleep(DEPTH_EVERY).await;
+        }
+    }
+
+    /// Sets dead letters aside, then turns each into an ack. One that was not kept is no ack.
+    async fn set_aside_dead(
+        &self,
+        tells: Vec<(Receipt, Tell)>,
+        aside: &impl SetAside,
+    ) -> Vec<(Receipt, Tell)> {
+        if !tells.iter().any(|(_, tell)| matches!(tell, Tell::DeadLetter { .. })) {
+            return tells;
+        }
+        let (mut rest, mut letters, mut tickets) = (Vec::with_capacity(tells.len()), Vec::new(), Vec::new());
+        for (receipt, tell) in tells {
+            if let Tell::DeadLetter { ticket, parcel, reason, status, attempts, dispatch, high_priority } =
+                tell
+            {
+                let detail = detail(reason, status, attempts);
+                letters.push(Letter {
+                    key: receipt.key,
+                    dispatch,
+                    high_priority,
+                    reason,
+                    detail,
+                    status,
+                    attempts,
+                    ..self.letter(&parcel)
+                });
+                tickets.push((receipt, ticket));
+            } else {
+                rest.push((receipt, tell));
+            }
+        }
+        let count = letters.len() as u64;
+        if aside.set_aside(letters).await.is_ok() {
+            self.count(|counts| counts.set_aside += count);
+            let ack = |(receipt, ticket): (Receipt, Ticket)| (receipt, Tell::Ack { ticket: Some(ticket) });
+            rest.extend(tickets.into_iter().map(ack));
+        } else {
+            self.count(|counts| counts.not_set_aside += count);
+            let mut answers = self.answers.borrow_mut();
+            answers.extend(tickets.into_iter().map(|(_, ticket)| Answer::NotSetAside { ticket }));
+        }
+        rest
+    }
+
+    async fn set_aside_unreadable(&self, unreadable: Vec<Unreadable>, aside: &impl SetAside) {
+        let mut letters = Vec::with_capacity(unreadable.len());
+        let mut receipts = Vec::with_capacity(unreadable.len());
+        for Unreadable { receipt, group, body, detail } in unreadable {
+            receipts.push(receipt);
+            letters.push(Letter {
+                queue: self.queue.clone(),
+                key: receipt.key,
+                id: String::new(),
+                group,
+                pool: String::new(),
+                target: String::new(),
+                token: String::new(),
+                dispatch: shards::model::Dispatch::default(),
+                high_priority: false,
+                body,
+                reason: DeadReason::Malformed,
+                detail,
+                status: 0,
+                attempts: 0,
+            });
+        }
+        let count = letters.len() as u64;
+        let kept = aside.set_aside(letters).await.is_ok();
+        self.count(|counts| {
+            counts.unreadable += count;
+            if kept {
+                counts.set_aside += count;
+            } else {
+                counts.not_set_aside += count;
+            }
+        });
+        for receipt in receipts {
+            let tell = if kept {
+                Tell::Ack { ticket: None }
+            } else {
+                Tell::Nack { delay_s: UNREADABLE_DELAY_S, reason: NackReason::GivenBack }
+            };
+            self.tell(receipt, tell);
+        }
+        self.flush();
+    }
+
+    fn letter(&self, parcel: &Parcel) -> Letter {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Letter {
+            queue: self.queue.clone(),
+            key: 0,
+            id: text(parcel.id()),
+            group: text(parcel.group()),
+            pool: text(parcel.pool()),
+            target: parcel.target().to_owned(),
+            token: text(parcel.token()),
+            dispatch: shards::model::Dispatch::default(),
+            high_priority: false,
+            body: parcel.body().to_vec(),
+            reason: DeadReason::Refused,
+            detail: String::new(),
+            status: 0,
+            attempts: 0,
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut SourceCounts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+}
+
+fn detail(reason: DeadReason, status: u16, attempts: u16) -> String {
+    match reason {
+        DeadReason::Refused => format!("the target answered {status}"),
+        DeadReason::Exhausted if status == 0 => format!("no answer in {attempts} deliveries"),
+        DeadReason::Exhausted => format!("{attempts} deliveries failed, the last with {status}"),
+        DeadReason::Malformed => "it could not be read".to_owned(),
     }
 }

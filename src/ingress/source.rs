@@ -5,14 +5,71 @@ use std::num::NonZeroUsize;
 
 use shards::clock::Moment;
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
-use shards::model::{IdHasher, SourceId, Ticket};
+use shards::model::{IdHash, IdHasher, SourceId, Ticket};
 use thiserror::Error;
+
+/// Makes the ids by which the desk knows a queue's messages. The same for every consumer of one queue, so
+/// that a message which a new consumer receives again is known to be the one that the old one holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    hasher: IdHasher,
+    queue: SourceId,
+}
+
+impl Scope {
+    /// The scope of a queue, named by its first consumer.
+    #[must_use]
+    pub const fn new(hasher: IdHasher, queue: SourceId) -> Self {
+        Self { hasher, queue }
+    }
+
+    /// The id of a message as its broker knows it.
+    #[must_use]
+    pub fn broker_id(self, id: &[u8]) -> IdHash {
+        self.hasher.broker_id(self.queue, id)
+    }
+}
+
+/// What one receive brought.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Messages, in the broker's order.
+    pub arrivals: Vec<Arrival>,
+    /// What could not be read. The ingress sets it aside and acks it.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Batch {
+    /// Nothing came.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.arrivals.is_empty() && self.unreadable.is_empty()
+    }
+}
+
+/// A message that can't be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// The handle to ack it by.
+    pub receipt: Receipt,
+    /// Its group, if the broker says.
+    pub group: String,
+    /// What was received.
+    pub body: Vec<u8>,
+    /// What is wrong with it.
+    pub detail: String,
+}
 
 /// An inbound queue. `receive` and `settle` run side by side on the ingress thread.
 #[expect(async_fn_in_trait, reason = "a source never leaves its core: no Send bound")]
 pub trait Source {
     /// What the desk must know of it.
     fn spec(&self) -> SourceSpec;
+
+    /// Messages at the broker that wait, where it can say: read every few seconds, for the metrics.
+    async fn depth(&self) -> Option<u64> {
+        None
+    }
 
     /// Called once, on the ingress thread, before anything else.
     ///
@@ -24,15 +81,11 @@ pub trait Source {
 
     /// Waits for up to `max` messages; empty when a long poll ran out. Never cancelled once begun:
     /// what a broker hands to an abandoned call stays hidden for a whole lease.
-    async fn receive(
-        &self,
-        id: SourceId,
-        hasher: IdHasher,
-        max: NonZeroUsize,
-    ) -> Result<Vec<Arrival>, ReceiveError>;
+    async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError>;
 
     /// Says what became of messages, and answers for those that the desk wants confirmed. Repeating a
-    /// receipt is harmless.
+    /// receipt is harmless. Never told [`Tell::DeadLetter`]: the port sets such a message aside and then
+    /// tells [`Tell::Ack`].
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer>;
 }
 

@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corelane::ingress::{Answer, ReceiveError, Source};
+use corelane::ingress::{Answer, Batch, Letter, ReceiveError, Scope, SetAside, Source};
 use parking_lot::Mutex;
 use shards::clock::Clock;
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
-use shards::model::{DeadReason, Dispatch, IdHasher, NackReason, Ordering, Parcel, Parts, SourceId};
+use shards::model::{DeadReason, Dispatch, NackReason, Ordering, Parcel, Parts};
 
 /// Below what the smallest pool of these tests can hold: the first poll of a source asks for this many, whatever
 /// the pools have room for, and what does not fit stays away for half a minute.
@@ -46,6 +46,7 @@ struct State {
     out: BTreeSet<u64>,
     told: Vec<Told>,
     acked: BTreeSet<u64>,
+    dead: BTreeSet<u64>,
     faults: Vec<String>,
     /// What is nacked stays away.
     keeps: bool,
@@ -105,7 +106,7 @@ impl Queue {
         self.state.lock().faults.clone()
     }
 
-    fn take(&self, id: SourceId, hasher: IdHasher, max: usize) -> Vec<Arrival> {
+    fn take(&self, scope: Scope, max: usize) -> Vec<Arrival> {
         let mut state = self.state.lock();
         let now = Instant::now();
         while let Some(&(due, number)) = state.later.first()
@@ -119,7 +120,7 @@ impl Queue {
             && let Some(number) = state.ready.pop_first()
         {
             state.out.insert(number);
-            batch.push(arrival(&state.messages[index(number)], number, id, hasher));
+            batch.push(arrival(&state.messages[index(number)], number, scope));
         }
         batch
     }
@@ -130,6 +131,10 @@ impl Queue {
             state.faults.push(format!("{number} is not out: {tell:?}"));
         }
         match *tell {
+            // Its dead letter was told when it was set aside.
+            Tell::Ack { ticket } if state.dead.remove(&number) => {
+                ticket.map(|ticket| Answer::Closed { ticket, done: true })
+            }
             Tell::Ack { ticket } => {
                 if !state.acked.insert(number) {
                     state.faults.push(format!("{number} was acked twice"));
@@ -146,10 +151,7 @@ impl Queue {
                 None
             }
             Tell::Extend { ticket } => Some(Answer::Extended { ticket, done: true, sent: Clock.now() }),
-            Tell::DeadLetter { ticket, reason, status, .. } => {
-                state.told.push(Told::Dead(number, reason, status));
-                Some(Answer::Closed { ticket, done: true })
-            }
+            Tell::DeadLetter { .. } => unreachable!("a port sets dead letters aside and tells an ack"),
         }
     }
 }
@@ -158,7 +160,7 @@ fn index(number: u64) -> usize {
     usize::try_from(number).expect("a message's number")
 }
 
-fn arrival(message: &Message, number: u64, id: SourceId, hasher: IdHasher) -> Arrival {
+fn arrival(message: &Message, number: u64, scope: Scope) -> Arrival {
     let parcel = Parcel::new(&Parts {
         id: &number.to_string(),
         group: &message.group,
@@ -169,7 +171,7 @@ fn arrival(message: &Message, number: u64, id: SourceId, hasher: IdHasher) -> Ar
     });
     Arrival {
         parcel: parcel.expect("a test's message is valid"),
-        broker_id: hasher.broker_id(id, &number.to_le_bytes()),
+        broker_id: scope.broker_id(&number.to_le_bytes()),
         receipt: Receipt { key: number, epoch: 0 },
         deliveries: 0,
         dispatch: Dispatch::BlockOnError,
@@ -189,20 +191,26 @@ impl Source for Queue {
         }
     }
 
-    async fn receive(
-        &self,
-        id: SourceId,
-        hasher: IdHasher,
-        max: NonZeroUsize,
-    ) -> Result<Vec<Arrival>, ReceiveError> {
-        let batch = self.take(id, hasher, max.get());
+    async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
+        let batch = self.take(scope, max.get());
         if batch.is_empty() {
             tokio::time::sleep(POLL).await;
         }
-        Ok(batch)
+        Ok(Batch { arrivals: batch, unreadable: Vec::new() })
     }
 
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {
         tells.into_iter().filter_map(|(receipt, tell)| self.tell(receipt.key, &tell)).collect()
+    }
+}
+
+impl SetAside for Queue {
+    async fn set_aside(&self, letters: Vec<Letter>) -> std::io::Result<()> {
+        let mut state = self.state.lock();
+        for letter in letters {
+            state.dead.insert(letter.key);
+            state.told.push(Told::Dead(letter.key, letter.reason, letter.status));
+        }
+        Ok(())
     }
 }

@@ -1,14 +1,10 @@
 //! The engine as the program runs it: shards on a real wire, the desk, and the ingress thread over a test's queue.
 
 use std::num::{NonZeroU16, NonZeroU32};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use corelane::ingress::{Command, Ingress, IngressSnapshot};
-use shards::desk::Desk;
-use shards::engine::{Engine, EngineSpec, Started};
-use shards::link::Bell;
+use corelane::core::{Core, CoreSpec};
+use corelane::ingress::{Command, IngressSnapshot};
 use shards::model::{CourierTuning, DeskTuning, PoolSpec, ShardTuning};
 use shards::placement::Plan;
 use shards::wire::probe::Io;
@@ -19,8 +15,6 @@ use super::queue::Queue;
 pub(crate) const WIRES: [Io; 3] = [Io::Uring, Io::Epoll, Io::Glommio];
 /// The pool of most tests.
 pub(crate) const POOL: &str = "P";
-/// A thread that does not answer for so long hangs.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// What to start.
 #[derive(Clone)]
@@ -40,12 +34,7 @@ impl Parts {
 }
 
 /// A running engine. Call [`Rig::drain`]; a test that panics leaves it to the process's end.
-pub(crate) struct Rig {
-    commands: flume::Sender<Command>,
-    bell: Arc<Bell>,
-    engine: Engine,
-    ingress: JoinHandle<std::io::Result<()>>,
-}
+pub(crate) struct Rig(Core<Queue>);
 
 pub(crate) fn pool(concurrency: u16, rate: Option<u32>) -> PoolSpec {
     let mut spec = PoolSpec::new(NonZeroU16::new(concurrency).expect("not zero"));
@@ -56,45 +45,37 @@ pub(crate) fn pool(concurrency: u16, rate: Option<u32>) -> PoolSpec {
 impl Rig {
     /// Starts everything, with one pool.
     pub(crate) fn start(parts: &Parts, queue: &Queue, spec: PoolSpec) -> Self {
-        let engine_spec = EngineSpec {
+        let spec_of = CoreSpec {
             plan: Plan { ingress: 0, shards: (0..parts.shards).collect() },
             io: parts.io,
-            ring_slots: 1_024,
             spin: Duration::ZERO,
             pin: false,
             shard: parts.shard,
             courier: parts.courier,
+            desk: parts.desk,
             tls: None,
         };
-        let Started { engine, links, bell } = Engine::start(&engine_spec).expect("the engine starts");
-        let (commands, receiver) = flume::unbounded();
-        let desk = Desk::new(parts.desk, u8::try_from(parts.shards).expect("few shards"));
-        let (queue, ingress_bell) = (queue.clone(), Arc::clone(&bell));
-        commands.send(Command::SetPool { code: POOL.into(), spec }).expect("the receiver is here");
-        let body = move || Ingress::new(desk, links, ingress_bell, receiver).run(vec![queue], false);
-        let ingress = std::thread::Builder::new().name("ingress".into()).spawn(body).expect("a thread");
-        Self { commands, bell, engine, ingress }
+        let (source, aside) = (queue.clone(), queue.clone());
+        let core = Core::start(&spec_of, move || aside).expect("the engine starts");
+        core.handle().set_pool(POOL, spec).expect("the ingress runs");
+        core.handle().add_source("test", Box::new(move || Ok(source)), false).expect("the ingress runs");
+        Self(core)
     }
 
-    pub(crate) fn send(&self, command: Command) {
-        self.commands.send(command).expect("the ingress runs");
-        self.bell.ring();
+    pub(crate) fn send(&self, command: Command<Queue>) {
+        self.0.handle().send(command).expect("the ingress runs");
     }
 
     pub(crate) fn set_pool(&self, code: &str, spec: PoolSpec) {
-        self.send(Command::SetPool { code: code.into(), spec });
+        self.0.handle().set_pool(code, spec).expect("the ingress runs");
     }
 
     pub(crate) fn snapshot(&self) -> IngressSnapshot {
-        let (reply, answer) = flume::bounded(1);
-        self.send(Command::Snapshot(reply));
-        answer.recv_timeout(ANSWER_MAX).expect("the ingress answers")
+        self.0.handle().snapshot().expect("the ingress answers")
     }
 
     /// Hands back what is held, lets calls go on for so long, and ends all threads.
     pub(crate) fn drain(self, calls_wait: Duration) {
-        self.send(Command::Drain { calls_wait });
-        self.ingress.join().expect("the ingress ends well").expect("its runtime worked");
-        self.engine.join();
+        self.0.drain(calls_wait).expect("the ingress ends well");
     }
 }

@@ -119,7 +119,7 @@ impl Desk {
     ) -> Option<Candidate> {
         let receipt = arrival.receipt;
         if let Some(slot) = self.tracker.by_broker_id(arrival.broker_id) {
-            self.adopt(slot, receipt, arrival.deliveries, now, out);
+            self.adopt(source, slot, receipt, arrival.deliveries, now, out);
             return None;
         }
         if self.draining {
@@ -154,14 +154,26 @@ impl Desk {
 
     /// The same message again: its lease ran out, or the connection was lost. The newest receipt is the
     /// only good one; nothing is sent, because a nack would make it visible while it is being delivered.
-    fn adopt(&mut self, slot: u32, receipt: Receipt, deliveries: u16, now: Moment, out: &mut DeskEffects) {
-        let source = self.tracker.at(slot).source;
+    fn adopt(
+        &mut self,
+        source: SourceId,
+        slot: u32,
+        receipt: Receipt,
+        deliveries: u16,
+        now: Moment,
+        out: &mut DeskEffects,
+    ) {
         #[cfg(feature = "sim")]
         if self.traps.nack_redelivered {
             out.tells.push((source, receipt, Tell::Nack { delay_s: 30, reason: NackReason::Failed }));
             return;
         }
+        // A queue's new consumer may bring what the old one handed over: its receipt is told to it.
+        if self.tracker.at(slot).source != source {
+            self.tracker.unlease(slot);
+        }
         let entry = self.tracker.at_mut(slot);
+        entry.source = source;
         entry.receipt = receipt;
         entry.deliveries = entry.deliveries.max(deliveries);
         entry.extensions_failed = 0;
@@ -260,7 +272,7 @@ impl Desk {
         let Candidate { arrival, app_id, lane, near } = candidate;
         // The same hand-over twice in one batch: the first is held by now.
         if let Some(slot) = self.tracker.by_broker_id(arrival.broker_id) {
-            return self.adopt(slot, arrival.receipt, arrival.deliveries, now, out);
+            return self.adopt(source, slot, arrival.receipt, arrival.deliveries, now, out);
         }
         // A second one in the same batch: the first is held by now.
         if let Some(first) = self.tracker.by_app_id(app_id) {

@@ -41,6 +41,7 @@ use tried::Tried;
 
 /// How long a source without leases is waited for where a lease would say.
 pub const LEASE_ASSUMED: Duration = Duration::from_secs(30);
+/// The longest a message that went back stays hidden: a nack's default of 30 s, and one that
 /// waits for an owed one goes back for up to two seconds longer.
 const HIDDEN_MAX: Duration = Duration::from_secs(32);
 /// Pools that a source's recent messages went to: what decides whether to poll it.
@@ -112,6 +113,10 @@ pub enum Tell {
         status: u16,
         /// Deliveries tried.
         attempts: u16,
+        /// What its failure did to its group.
+        dispatch: Dispatch,
+        /// Went before others.
+        high_priority: bool,
     },
 }
 
@@ -169,6 +174,8 @@ struct Source {
     /// A lease was lost lately: take no more for a while.
     strained_until: Moment,
     recent: VecDeque<PoolId>,
+    /// Nothing more is asked for; what is held is still told to it.
+    retired: bool,
 }
 
 /// A group with messages here.
@@ -276,8 +283,14 @@ impl Desk {
             quiet_until,
             strained_until: Moment::ZERO,
             recent: VecDeque::new(),
+            retired: false,
         });
         SourceId(u16::try_from(self.sources.len() - 1).expect("queues are far fewer than 65,536"))
+    }
+
+    /// Asks this source for nothing more. What it handed over is delivered and told to it as ever.
+    pub fn retire_source(&mut self, source: SourceId) {
+        self.sources[usize::from(source.0)].retired = true;
     }
 
     /// The source connected anew: receipts from before are void.
@@ -372,7 +385,7 @@ impl Desk {
     #[must_use]
     pub fn room(&self, source: SourceId, now: Moment) -> usize {
         let state = &self.sources[usize::from(source.0)];
-        if self.draining || now < state.quiet_until {
+        if self.draining || state.retired || now < state.quiet_until {
             return 0;
         }
         #[cfg(feature = "sim")]

@@ -3,7 +3,7 @@
 use super::track::Stage;
 use super::{Desk, DeskEffects, Tell};
 use crate::clock::Moment;
-use crate::model::{Envelope, NackReason, Settlement, Ticket, Verdict};
+use crate::model::{Envelope, Flags, NackReason, Settlement, Ticket, Verdict};
 
 impl Desk {
     /// A shard is done with a message: tell its source, and make room.
@@ -23,9 +23,12 @@ impl Desk {
                 self.close(slot, Tell::Ack { ticket }, now, out);
             }
             Verdict::DeadLetter { reason, status } => {
-                let Envelope { parcel, ticket, attempts, .. } = envelope;
+                let Envelope { parcel, ticket, attempts, dispatch, flags, .. } = envelope;
+                let high_priority = flags.has(Flags::HIGH_PRIORITY);
                 self.remember_tries(source, id, attempts, 0, now);
-                self.close(slot, Tell::DeadLetter { ticket, parcel, reason, status, attempts }, now, out);
+                let tell =
+                    Tell::DeadLetter { ticket, parcel, reason, status, attempts, dispatch, high_priority };
+                self.close(slot, tell, now, out);
             }
             Verdict::Nack { delay_s, reason } => {
                 self.remember_tries(source, id, envelope.attempts, delay_s, now);

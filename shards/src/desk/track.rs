@@ -328,6 +328,12 @@ impl Tracker {
         self.seq
     }
 
+    /// Messages held that came from `source`. Looks at every slot.
+    #[must_use]
+    pub fn held_by(&self, source: SourceId) -> usize {
+        self.entries.iter().flatten().filter(|entry| entry.source == source).count()
+    }
+
     /// Slots in use, oldest arrival first.
     #[must_use]
     pub fn in_order(&self) -> Vec<u32> {

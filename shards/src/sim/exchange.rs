@@ -15,6 +15,8 @@ use crate::model::Ticket;
 const CHUNK: usize = 10;
 /// How long a receive waits for messages.
 const LONG_POLL: Duration = Duration::from_secs(2);
+/// Batches whose connection breaks while they are under way, per million.
+const CUT_PER_MILLION: u32 = 15_000;
 
 impl World {
     fn broker_delay(&mut self) -> Duration {
@@ -53,6 +55,14 @@ impl World {
             self.oracle
                 .step(handed.message, || format!("is handed over, number {}", handed.receipt.key & 0xffff));
             self.oracle.on_handed(handed.message);
+        }
+        // A connection that breaks while a batch is on its way.
+        if self.plan.sources[source].kind == Kind::Connected
+            && !batch.is_empty()
+            && life == self.life
+            && self.rng.chance(CUT_PER_MILLION)
+        {
+            self.schedule(self.now, Event::LoseConnection { source });
         }
         let at = self.now + self.broker_delay();
         self.schedule(at, Event::Batch { life, source, epoch, batch });

@@ -44,7 +44,14 @@ impl World {
         }
         let Some(mut process) = self.process.take() else { return };
         if process.ends.is_none() {
-            process.ends = Some(self.now + Duration::from_secs(self.rng.range(1, 25)));
+            // Half of the stops are in a hurry, so that calls are cut short.
+            let hurried = self.rng.chance(500_000);
+            let wait = if hurried {
+                self.rng.micros(10_000, 500_000)
+            } else {
+                Duration::from_secs(self.rng.range(1, 25))
+            };
+            process.ends = Some(self.now + wait);
             process.desk.drain(self.now, &mut process.out);
             self.wake_desk(&mut process, self.now);
         }

@@ -1,0 +1,147 @@
+//! What is routed: pools and queues, as checked data. Made by `config` (the local file) or `sync` (the
+//! platform's document), compared by `sync::diff`, put into effect by `app`.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shards::model::{Ordering, PoolSpec};
+
+/// All pools and queues. Codes and names are unique.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// Pools, in the order in which they were written.
+    pub pools: Vec<PoolEntry>,
+    /// Queues, in the order in which they were written.
+    pub queues: Vec<QueueEntry>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolEntry {
+    /// Its code.
+    pub code: String,
+    /// Its settings.
+    pub spec: PoolSpec,
+}
+
+/// A queue to consume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub uri: QueueUri,
+    /// Receives in flight at once.
+    pub connections: NonZeroU16,
+    /// How long a message stays ours without an extension; `None` = what the broker says, or 30 s.
+    pub visibility: Option<Duration>,
+    /// How groups are kept in order; `None` = what fits the broker.
+    pub ordering: Option<Ordering>,
+    /// Deliveries after which a message is set aside; 0 = never.
+    pub attempts_max: u16,
+}
+
+/// Where a queue is: the scheme names the broker. Shown without user and password.
+#[derive(Clone, PartialEq, Eq)]
+pub enum QueueUri {
+    /// `sqlite:path`: a file.
+    Sqlite(PathBuf),
+    /// `http(s)://…`: an SQS queue's URL.
+    Sqs(String),
+    /// `nats://…`.
+    Nats(String),
+    /// `amqp(s)://…`: RabbitMQ.
+    Amqp(String),
+    /// `activemq://…`: OpenWire.
+    ActiveMq(String),
+    /// `stomp://…`.
+    Stomp(String),
+}
+
+impl QueueUri {
+    /// Reads a URI.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(
+                "has no scheme: write sqlite:FILE, http(s)://, nats://, amqp(s)://, activemq:// or stomp://"
+                    .into(),
+            );
+        };
+        if rest.is_empty() || rest == "//" {
+            return Err(format!("names nothing after {scheme}:"));
+        }
+        let whole = text.to_owned();
+        match scheme.to_ascii_lowercase().as_str() {
+            "sqlite" => Ok(Self::Sqlite(PathBuf::from(rest.strip_prefix("//").unwrap_or(rest)))),
+            "http" | "https" => Ok(Self::Sqs(whole)),
+            "nats" | "tls" => Ok(Self::Nats(whole)),
+            "amqp" | "amqps" => Ok(Self::Amqp(whole)),
+            "activemq" | "failover" => Ok(Self::ActiveMq(whole)),
+            "stomp" => Ok(Self::Stomp(whole)),
+            _ => Err(format!("has the scheme {scheme}, which names no broker that corelane knows")),
+        }
+    }
+
+    /// The broker's name.
+    #[must_use]
+    pub const fn broker(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "sqlite",
+            Self::Sqs(_) => "sqs",
+            Self::Nats(_) => "nats",
+            Self::Amqp(_) => "rabbitmq",
+            Self::ActiveMq(_) => "activemq",
+            Self::Stomp(_) => "stomp",
+        }
+    }
+}
+
+impl fmt::Display for QueueUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = match self {
+            Self::Sqlite(path) => return write!(f, "sqlite:{}", path.display()),
+            Self::Sqs(url) | Self::Nats(url) | Self::Amqp(url) | Self::ActiveMq(url) | Self::Stomp(url) => {
+                url
+            }
+        };
+        match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
+            Some((scheme, rest)) => write!(f, "{scheme}://***@{rest}"),
+            None => f.write_str(url),
+        }
+    }
+}
+
+impl fmt::Debug for QueueUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_names_the_broker_and_a_password_is_never_shown() {
+        let rows = [
+            ("sqlite:corelane.db", "sqlite", "sqlite:corelane.db"),
+            ("sqlite:///var/q.db", "sqlite", "sqlite:/var/q.db"),
+            ("https://sqs.eu/1/orders", "sqs", "https://sqs.eu/1/orders"),
+            ("nats://u:secret@h:4222/s", "nats", "nats://***@h:4222/s"),
+            ("amqps://u:p@h/v", "rabbitmq", "amqps://***@h/v"),
+            ("activemq://h:61616/q", "activemq", "activemq://h:61616/q"),
+        ];
+        for (text, broker, shown) in rows {
+            let uri = QueueUri::parse(text).expect(text);
+            assert_eq!((uri.broker(), uri.to_string().as_str()), (broker, shown));
+        }
+        for bad in ["orders", "kafka://h/t", "sqlite:", "nats://"] {
+            assert!(QueueUri::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
