@@ -8,8 +8,23 @@ use serde::{Deserialize, Serialize};
 
 /// Bounds of the latency buckets, in microseconds; the last bucket has none.
 pub const LATENCY_BOUNDS_US: [u64; 17] = [
-    500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
-    5_000_000, 10_000_000, 30_000_000, 60_000_000, 300_000_000,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    300_000_000,
 ];
 
 /// Everything at a glance.
@@ -316,4 +331,61 @@ pub struct MessageView {
     pub waits_for: String,
     /// Seconds until it goes on by itself, where that is known.
     pub resumes_in_s: Option<f64>,
+}
+
+/// A message in the dead-letter store. Its token is never shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetterView {
+    /// Its number in the store.
+    pub number: i64,
+    /// The sender's id; empty if it could not be read.
+    pub id: String,
+    /// The queue it came from.
+    pub queue: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its group.
+    pub group: String,
+    /// Its target.
+    pub target: String,
+    /// `REFUSED`, `EXHAUSTED` or `MALFORMED`.
+    pub reason: String,
+    /// The same in words.
+    pub detail: String,
+    /// The target's last status; 0 if none.
+    pub status: u16,
+    /// Deliveries tried.
+    pub attempts: u16,
+    /// When it was set aside, in seconds since 1970.
+    pub at_unix_s: u64,
+    /// What was to be posted, or what was received; only where one message is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+}
+
+/// Which dead letters. An empty filter means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct DeadLetterFilter {
+    /// These numbers.
+    pub numbers: Vec<i64>,
+    /// The sender's id.
+    pub id: Option<String>,
+    /// The queue.
+    pub queue: Option<String>,
+    /// The pool.
+    pub pool: Option<String>,
+    /// The group.
+    pub group: Option<String>,
+    /// What the target's URL starts with.
+    pub target: Option<String>,
+    /// The reason.
+    pub reason: Option<String>,
+    /// The status.
+    pub status: Option<u16>,
+    /// Set aside at or after this, in seconds since 1970.
+    pub after: Option<u64>,
+    /// Set aside before this, in seconds since 1970.
+    pub before: Option<u64>,
 }
