@@ -119,6 +119,15 @@ impl Desk {
     ) -> Option<Candidate> {
         let receipt = arrival.receipt;
         if let Some(slot) = self.tracker.by_broker_id(arrival.broker_id) {
+            let closing = matches!(
+                self.tracker.at(slot).stage,
+                Stage::Closing | Stage::SettingAside | Stage::SetAside
+            );
+            if self.gave_back && !closing {
+                // It went back, and a receive that was under way brought it again: nobody will settle it.
+                self.tell(source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }, out);
+                return None;
+            }
             self.adopt(source, slot, receipt, arrival.deliveries, now, out);
             return None;
         }

@@ -219,6 +219,8 @@ pub struct Desk {
     batch: BatchId,
     bytes: usize,
     draining: bool,
+    /// Time was up: all that was left went back, started or not.
+    gave_back: bool,
     drain_from: Moment,
     /// Messages of pools that are gone may be hidden until then.
     hidden_until: Moment,
@@ -247,6 +249,7 @@ impl Desk {
             batch: BatchId(0),
             bytes: 0,
             draining: false,
+            gave_back: false,
             drain_from: Moment::NEVER,
             hidden_until: Moment::ZERO,
             next_look: Moment::ZERO,

@@ -146,6 +146,7 @@ impl Desk {
 
     /// Gives back all that is left, oldest first: the process ends now, whatever is still running.
     pub fn give_back_rest(&mut self, out: &mut DeskEffects) {
+        self.gave_back = true;
         for slot in self.tracker.in_order() {
             let entry = self.tracker.at(slot);
             let closing = matches!(entry.stage, Stage::Closing | Stage::SettingAside | Stage::SetAside);

@@ -125,6 +125,7 @@ impl World {
         if !late || (!batch.is_empty() && self.faults.strikes(Fault::LateBatch, &mut self.rng)) {
             let arrivals = batch.iter().map(|handed| {
                 self.oracle.step(handed.message, || format!("arrives, epoch {epoch}, late {late}"));
+                self.oracle.on_arrived(handed.message);
                 let draft = &self.plan.drafts[handed.message as usize];
                 Arrival {
                     parcel: parcel_of(&self.plan, handed.message),

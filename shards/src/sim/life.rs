@@ -44,10 +44,10 @@ impl World {
         }
         let Some(mut process) = self.process.take() else { return };
         if process.ends.is_none() {
-            // Half of the stops are in a hurry, so that calls are cut short.
-            let hurried = self.rng.chance(500_000);
+            // Most of the stops are in a hurry, so that calls are cut short.
+            let hurried = self.rng.chance(750_000);
             let wait = if hurried {
-                self.rng.micros(10_000, 500_000)
+                self.rng.micros(1_000, 200_000)
             } else {
                 Duration::from_secs(self.rng.range(1, 25))
             };

@@ -184,6 +184,11 @@ impl Oracle {
         let fate = &mut self.fates[message as usize];
         fate.handed = true;
         fate.lease_excused = false;
+    }
+
+    /// It is at the process: waited for until now.
+    pub(super) fn on_arrived(&mut self, message: u32) {
+        let fate = &mut self.fates[message as usize];
         fate.given_up |= self.now >= fate.give_up_at;
         fate.give_up_at = Moment::NEVER;
     }
