@@ -149,6 +149,7 @@ fn take_turn<W: Wire>(core: &mut Core, wire: &mut W, turn: &mut Turn, now: Momen
         if done.unreadable {
             core.shard.count_unreadable();
         }
+        core.shard.count_latency(done.call, us, done.outcome);
         core.shard.on_done(done.call, done.outcome, now, effects);
     }
     if backlog.is_empty() {
@@ -203,6 +204,10 @@ fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
     for mut report in turn.effects.reports.drain(..) {
         if let FromShard::Snapshot(snapshot) = &mut report {
             complete(snapshot, &turn.latency, connections, now.since(turn.started));
+            let open = core.courier.connections_by_origin();
+            for target in &mut snapshot.targets {
+                target.connections = open.get(target.id.0 as usize).copied().unwrap_or(0);
+            }
         }
         if !turn.backlog.is_empty() {
             turn.backlog.push_back(report);

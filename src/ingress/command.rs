@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use shards::desk::Warning;
 use shards::meter::ShardSnapshot;
-use shards::model::{Notice, PoolSpec, SourceId};
+use shards::model::{NackReason, Notice, PoolSpec, SourceId};
+
+use super::ask::{Found, Question};
 
 /// Makes a source on the ingress thread, which it never leaves.
 pub type MakeSource<S> = Box<dyn FnOnce() -> io::Result<S> + Send>;
@@ -42,6 +44,8 @@ pub enum Command<S> {
     },
     /// Wants to see everything.
     Snapshot(flume::Sender<IngressSnapshot>),
+    /// Wants to know about messages or groups.
+    Ask(Question, flume::Sender<Found>),
     /// Takes no more, gives back what has not started, lets calls finish for so long, then ends.
     Drain {
         /// How long calls may go on.
@@ -73,6 +77,12 @@ pub struct IngressSnapshot {
     pub bytes: usize,
     /// Messages that sources owe.
     pub owed: usize,
+    /// Messages whose pool was unknown.
+    pub default_used: u64,
+    /// Least time left of any lease that comes up next.
+    pub lease_slack: Option<Duration>,
+    /// Envelopes in the ring to each shard.
+    pub rings: Vec<usize>,
     /// What the desk warned of since the last look.
     pub warnings: Vec<Warning>,
     /// What shards noticed since the last look.
@@ -94,6 +104,8 @@ pub struct PoolLook {
     pub draining: bool,
     /// Permits in use.
     pub permits_used: u16,
+    /// Messages given back, by [`NackReason::ALL`].
+    pub nacked: [u64; NackReason::ALL.len()],
 }
 
 /// A consumer.

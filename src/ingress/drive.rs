@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use shards::clock::{Clock, Moment};
 use shards::desk::{Desk, DeskEffects, PoolDesk, Warning};
-use shards::engine::ShardLink;
+use shards::engine::{RING_SLOTS, ShardLink};
 use shards::link::Bell;
 use shards::meter::ShardSnapshot;
-use shards::model::{Control, FromShard, Notice, PoolId, ShardId, SourceId, ToShard};
+use shards::model::{Control, FromShard, Notice, PoolId, Seen, ShardId, SourceId, ToShard};
 use tokio::sync::Notify;
 
 use super::aside::SetAside;
+use super::ask::{Asked, Found, Names, Question};
 use super::command::{Command, Ended, IngressSnapshot, PoolLook};
 use super::doorbell::Doorbell;
 use super::port::Port;
@@ -51,6 +52,8 @@ pub struct Ingress<S, A> {
     ports: Vec<Option<Rc<Port>>>,
     changed: Rc<Notify>,
     pending: Vec<Pending>,
+    /// Questions under way, oldest first.
+    asked: Vec<Asked>,
     warnings: VecDeque<Warning>,
     notices: VecDeque<Notice>,
     /// Calls may go on until then; set while draining.
@@ -84,6 +87,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             ports: Vec::new(),
             changed: Rc::new(Notify::new()),
             pending: Vec::new(),
+            asked: Vec::new(),
             warnings: VecDeque::new(),
             notices: VecDeque::new(),
             drain_until: None,
@@ -192,6 +196,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
                     FromShard::Settled(settlement) => self.desk.on_settled(settlement, now, &mut self.out),
                     FromShard::PoolDrained(pool) => self.desk.on_pool_drained(pool, now, &mut self.out),
                     FromShard::Snapshot(snapshot) => self.on_snapshot(*snapshot),
+                    FromShard::Seen(seen) => self.on_seen(at, *seen, now),
                     FromShard::Noticed(notice) => keep(&mut self.notices, *notice),
                 }
             }
@@ -235,10 +240,35 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
                 }
                 self.pending.push(Pending { reply, shards: Vec::new() });
             }
+            Command::Ask(question, reply) => self.ask(&question, reply, now),
             Command::Drain { calls_wait } => {
                 self.drain_until = Some(now + calls_wait);
                 self.desk.drain(now, &mut self.out);
             }
+        }
+    }
+
+    fn ask(&mut self, question: &Question, reply: flume::Sender<Found>, now: Moment) {
+        let queue = queue_of(&self.ports);
+        let (asked, asks) = Asked::new(question, reply, &self.desk, &Names { queue: &queue }, now);
+        if asks.is_empty() {
+            return asked.finish(&self.desk, &Names { queue: &queue }, now);
+        }
+        drop(queue);
+        for (shard, wanted) in asks {
+            self.out.runs.push((shard, ToShard::Control(Box::new(Control::Look(wanted)))));
+        }
+        self.asked.push(asked);
+    }
+
+    /// A shard's answer belongs to the oldest question that waits for it: links keep their order.
+    fn on_seen(&mut self, shard: usize, seen: Vec<Seen>, now: Moment) {
+        let shard = ShardId(u8::try_from(shard).unwrap_or(u8::MAX));
+        let Some(at) = self.asked.iter().position(|asked| asked.waits_for.contains(&shard)) else { return };
+        if self.asked[at].on_seen(shard, seen) {
+            let asked = self.asked.remove(at);
+            let queue = queue_of(&self.ports);
+            asked.finish(&self.desk, &Names { queue: &queue }, now);
         }
     }
 
@@ -259,6 +289,9 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
                 held: self.desk.held(),
                 bytes: self.desk.bytes(),
                 owed: self.desk.owed(),
+                default_used: self.desk.default_used(),
+                lease_slack: self.desk.lease_slack(now),
+                rings: self.links.iter().map(|link| RING_SLOTS.saturating_sub(link.tx.free())).collect(),
                 warnings: self.warnings.drain(..).collect(),
                 notices: self.notices.drain(..).collect(),
             };
@@ -341,6 +374,13 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
     }
 }
 
+fn queue_of(ports: &[Option<Rc<Port>>]) -> impl Fn(SourceId) -> String + '_ {
+    |source| {
+        let port = ports.get(usize::from(source.0)).and_then(Option::as_ref);
+        port.map(|port| port.queue.clone()).unwrap_or_default()
+    }
+}
+
 fn look_at(id: PoolId, pool: &PoolDesk) -> PoolLook {
     PoolLook {
         id,
@@ -349,6 +389,7 @@ fn look_at(id: PoolId, pool: &PoolDesk) -> PoolLook {
         held: pool.held,
         draining: pool.draining > 0,
         permits_used: pool.shared.permits.usage().0,
+        nacked: pool.nacked,
     }
 }
 

@@ -8,6 +8,7 @@ use shards::link::Bell;
 use shards::model::{PoolSpec, SourceId};
 use thiserror::Error;
 
+use super::ask::{Found, Question};
 use super::command::{Command, IngressSnapshot, MakeSource};
 
 /// How long the ingress may take to answer before it counts as stuck.
@@ -93,6 +94,17 @@ impl<S> Handle<S> {
     pub async fn look(&self) -> Result<IngressSnapshot, HandleError> {
         let (reply, answer) = flume::bounded(1);
         self.send(Command::Snapshot(reply))?;
+        let answered = tokio::time::timeout(ANSWER_MAX, answer.recv_async()).await;
+        answered.map_err(|_| HandleError::Stuck)?.map_err(|_| HandleError::Ended)
+    }
+
+    /// Asks about messages or groups.
+    ///
+    /// # Errors
+    /// The ingress has ended or does not answer.
+    pub async fn ask(&self, question: Question) -> Result<Found, HandleError> {
+        let (reply, answer) = flume::bounded(1);
+        self.send(Command::Ask(question, reply))?;
         let answered = tokio::time::timeout(ANSWER_MAX, answer.recv_async()).await;
         answered.map_err(|_| HandleError::Stuck)?.map_err(|_| HandleError::Ended)
     }

@@ -159,6 +159,19 @@ impl Conns {
         self.list.iter().filter(move |conn| conn.origin == origin && conn.phase != Phase::Free)
     }
 
+    /// Open ones of every origin, by the origin's place.
+    pub(super) fn by_origin(&self) -> Vec<u32> {
+        let mut counts = Vec::new();
+        for conn in self.list.iter().filter(|conn| conn.phase != Phase::Free) {
+            let at = conn.origin.0 as usize;
+            if counts.len() <= at {
+                counts.resize(at + 1, 0);
+            }
+            counts[at] += 1;
+        }
+        counts
+    }
+
     /// The connection at the head of a list.
     pub(super) fn at(&self, slot: u32) -> Option<ConnId> {
         self.list.get(slot as usize).map(|conn| conn.id)

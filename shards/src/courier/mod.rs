@@ -236,6 +236,12 @@ impl Courier {
         self.calls
     }
 
+    /// Connections of every origin, by the origin's place. Walks all connections: for people.
+    #[must_use]
+    pub fn connections_by_origin(&self) -> Vec<u32> {
+        self.conns.by_origin()
+    }
+
     /// How an origin's connections are used. Walks all connections: for people, not for the hot path.
     #[must_use]
     pub fn origin_stats(&self, origin: OriginId) -> OriginStats {

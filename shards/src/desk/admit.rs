@@ -119,10 +119,8 @@ impl Desk {
     ) -> Option<Candidate> {
         let receipt = arrival.receipt;
         if let Some(slot) = self.tracker.by_broker_id(arrival.broker_id) {
-            let closing = matches!(
-                self.tracker.at(slot).stage,
-                Stage::Closing | Stage::SettingAside | Stage::SetAside
-            );
+            let closing =
+                matches!(self.tracker.at(slot).stage, Stage::Closing | Stage::SettingAside | Stage::SetAside);
             if self.gave_back && !closing {
                 // It went back, and a receive that was under way brought it again: nobody will settle it.
                 self.tell(source, receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack }, out);
@@ -250,6 +248,7 @@ impl Desk {
                 return Some(id);
             }
         }
+        self.default_used += 1;
         if !code.is_empty() {
             out.warnings.push(Warning::Routing { code: String::from_utf8_lossy(code).into_owned() });
         }
@@ -391,6 +390,7 @@ impl Desk {
         }
         let attempts = self.tries_of(arrival.broker_id, arrival.deliveries);
         self.remember_tries(source, arrival.broker_id, attempts, delay_s, now);
+        self.count_nack(lane.pool, reason);
         self.tell(source, arrival.receipt, Tell::Nack { delay_s, reason }, out);
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use crate::clock::Moment;
-use crate::model::{PoolId, PoolSpec};
+use crate::model::{NackReason, PoolId, PoolSpec};
 use crate::shard::PoolShared;
 
 /// Where messages go whose pool is unknown.
@@ -45,6 +45,8 @@ pub struct PoolDesk {
     pub draining: u8,
     /// Added again while it drains: starts when that is done.
     pub successor: Option<PoolSpec>,
+    /// Messages given back, by reason.
+    pub nacked: [u64; NackReason::ALL.len()],
     pace: Pace,
 }
 
@@ -53,7 +55,16 @@ impl PoolDesk {
     #[must_use]
     pub fn new(code: &[u8], spec: PoolSpec, shared: Arc<PoolShared>, now: Moment) -> Self {
         let pace = Pace { since: now, ..Pace::default() };
-        Self { code: code.into(), spec, shared, held: 0, draining: 0, successor: None, pace }
+        Self {
+            code: code.into(),
+            spec,
+            shared,
+            held: 0,
+            draining: 0,
+            successor: None,
+            nacked: Default::default(),
+            pace,
+        }
     }
 
     /// Messages it may hold: those that wait and those in flight; of a rate-limited pool no more than

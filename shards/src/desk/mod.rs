@@ -11,6 +11,7 @@ mod admit;
 mod capacity;
 mod completed;
 mod lease;
+mod look;
 mod owed;
 mod park;
 mod settle;
@@ -218,6 +219,7 @@ pub struct Desk {
     groups: HashMap<LaneKey, Group>,
     batch: BatchId,
     bytes: usize,
+    default_used: u64,
     draining: bool,
     /// Time was up: all that was left went back, started or not.
     gave_back: bool,
@@ -248,6 +250,7 @@ impl Desk {
             groups: HashMap::new(),
             batch: BatchId(0),
             bytes: 0,
+            default_used: 0,
             draining: false,
             gave_back: false,
             drain_from: Moment::NEVER,

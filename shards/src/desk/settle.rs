@@ -118,6 +118,7 @@ impl Desk {
             self.nack_slot(twin, delay_s, NackReason::Twin, now, out);
         }
         let entry = self.tracker.release(slot);
+        self.count_nack(entry.lane.pool, reason);
         if reason == NackReason::Twin {
             let tries = self.tries_of(entry.broker_id, entry.deliveries);
             self.remember_tries(entry.source, entry.broker_id, tries, delay_s, now);

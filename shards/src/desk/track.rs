@@ -334,6 +334,20 @@ impl Tracker {
         self.entries.iter().flatten().filter(|entry| entry.source == source).count()
     }
 
+    /// Up to `max` slots in use, oldest arrival first.
+    #[must_use]
+    pub fn oldest(&self, max: usize) -> Vec<u32> {
+        let mut first = std::collections::BinaryHeap::with_capacity(max + 1);
+        for (slot, entry) in (0_u32..).zip(&self.entries) {
+            let Some(entry) = entry else { continue };
+            first.push((entry.seq, slot));
+            if first.len() > max {
+                first.pop();
+            }
+        }
+        first.into_sorted_vec().into_iter().map(|(_, slot)| slot).collect()
+    }
+
     /// Slots in use, oldest arrival first.
     #[must_use]
     pub fn in_order(&self) -> Vec<u32> {

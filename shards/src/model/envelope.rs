@@ -7,6 +7,7 @@ use super::ids::{BatchId, LaneKey, PoolId, Ticket};
 use super::outcome::{Outcome, Verdict};
 use super::parcel::Parcel;
 use super::pool::PoolSpec;
+use super::seen::{Seen, Wanted};
 use crate::meter::ShardSnapshot;
 use crate::shard::PoolShared;
 
@@ -134,6 +135,8 @@ pub enum Control {
     Drain,
     /// Report [`FromShard::Snapshot`].
     Snapshot,
+    /// Report [`FromShard::Seen`].
+    Look(Vec<Wanted>),
     /// End the shard's thread. What is still running is abandoned.
     Stop,
 }
@@ -147,6 +150,8 @@ pub enum FromShard {
     PoolDrained(PoolId),
     /// A look at the counters.
     Snapshot(Box<ShardSnapshot>),
+    /// What was found of what was asked for, in that order.
+    Seen(Box<Vec<Seen>>),
     /// Something an operator should know. Rare and rate-limited, so boxed.
     Noticed(Box<Notice>),
 }
@@ -172,6 +177,27 @@ pub enum Notice {
     StillAbove {
         /// Which pool.
         pool: PoolId,
+    },
+    /// Lanes had messages and nothing that would make them go on (`GROUP_THREAD_EXIT_WITH_MESSAGES`).
+    LanesStuck {
+        /// Their pool.
+        pool: PoolId,
+        /// How many.
+        count: u32,
+    },
+    /// They were made ready again (`GROUP_THREAD_RESTART`).
+    LanesRestarted {
+        /// Their pool.
+        pool: PoolId,
+        /// How many.
+        count: u32,
+    },
+    /// A call had no outcome long after its timeout (`MEDIATOR_NULL_RESULT`).
+    NoOutcome {
+        /// Its pool.
+        pool: PoolId,
+        /// Its target.
+        origin: String,
     },
 }
 

@@ -6,6 +6,7 @@ mod ids;
 mod outcome;
 mod parcel;
 mod pool;
+mod seen;
 mod target;
 mod tuning;
 
@@ -14,5 +15,6 @@ pub use ids::{BatchId, CallId, IdHash, IdHasher, LaneKey, OriginId, PoolId, Shar
 pub use outcome::{DeadReason, Fault, Mediation, NackReason, Outcome, Verdict};
 pub use parcel::{Parcel, ParcelError, Parts};
 pub use pool::PoolSpec;
+pub use seen::{Seen, Wait, Wanted};
 pub use target::{Scheme, Target, TargetError};
 pub use tuning::{AckMode, BreakerScope, CourierTuning, DeskTuning, HttpVersion, ShardTuning};

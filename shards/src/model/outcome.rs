@@ -135,6 +135,31 @@ pub enum NackReason {
 }
 
 impl NackReason {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Failed,
+        Self::Cascade,
+        Self::BreakerTripped,
+        Self::NoRoom,
+        Self::GivenBack,
+        Self::Owed,
+        Self::Twin,
+    ];
+
+    /// For metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Cascade => "cascade",
+            Self::BreakerTripped => "breaker",
+            Self::NoRoom => "no_room",
+            Self::GivenBack => "given_back",
+            Self::Owed => "owed",
+            Self::Twin => "twin",
+        }
+    }
+
     /// True if the message was tried: only then is an attempt counted.
     #[must_use]
     pub const fn is_attempt(self) -> bool {

@@ -55,6 +55,8 @@ pub struct ShardTuning {
     pub cascade_delay_s: u32,
     /// Messages started in one turn at most, so that replies are read in between.
     pub starts_per_turn: u32,
+    /// A call without an outcome after this long is reported: the courier's timeout and 5 s.
+    pub call_max: Duration,
 }
 
 impl Default for ShardTuning {
@@ -69,6 +71,7 @@ impl Default for ShardTuning {
             breaker_probes: 3,
             cascade_delay_s: 10,
             starts_per_turn: 1_024,
+            call_max: Duration::from_secs(905),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! - Q3: `probes` successful probes in a row admit all again; a failed one trips it anew.
 
 use crate::clock::Moment;
+use crate::meter::BreakerLook;
 use crate::model::{Fault, Outcome, ShardTuning};
 
 /// May a call be made?
@@ -107,6 +108,16 @@ impl Breaker {
     #[must_use]
     pub const fn is_tripped(&self) -> bool {
         !matches!(self.state, State::Admitting { .. })
+    }
+
+    /// Its state, for people.
+    #[must_use]
+    pub const fn look(&self) -> BreakerLook {
+        match self.state {
+            State::Admitting { .. } => BreakerLook::Admitting,
+            State::Tripped { until } => BreakerLook::Tripped(until),
+            State::Probing { .. } => BreakerLook::Probing,
+        }
     }
 
     fn trip(&mut self, now: Moment, tuning: &ShardTuning) -> Change {

@@ -6,8 +6,8 @@ use super::retry::{Next, judge};
 use super::{Effects, Shard};
 use crate::clock::Moment;
 use crate::model::{
-    DeadReason, Dispatch, Envelope, Fault, Flags, FromShard, NackReason, Notice, Ordering, OriginId, Outcome,
-    Verdict,
+    DeadReason, Dispatch, Envelope, Fault, Flags, FromShard, Mediation, NackReason, Notice, Ordering,
+    OriginId, Outcome, Verdict,
 };
 use std::time::Duration;
 
@@ -84,8 +84,20 @@ impl Shard {
         }
     }
 
+    /// Counts what a delivery came to, in the router document's terms.
+    fn count_outcome(&mut self, lane: u32, result: Mediation, messages: u16) {
+        let pool = self.lanes.get(lane).key.pool;
+        let counts = &mut self.pool_mut(pool).counts;
+        match result {
+            Mediation::Success => counts.delivered += u64::from(messages),
+            Mediation::ErrorConfig | Mediation::ErrorConnection => counts.failed += u64::from(messages),
+            Mediation::ErrorProcess => counts.transient += u64::from(messages),
+        }
+    }
+
     fn on_delivered(&mut self, lane: u32, out: &mut Effects) {
         let span = self.lanes.get(lane).span;
+        self.count_outcome(lane, Mediation::Success, span);
         for _ in 0..span {
             if let Some(mut envelope) = self.dequeue(lane) {
                 envelope.attempts = envelope.attempts.saturating_add(1);
@@ -103,6 +115,7 @@ impl Shard {
             state.span_max = state.span / 2;
             return self.make_ready(lane);
         }
+        self.count_outcome(lane, Mediation::ErrorConfig, 1);
         self.notice_refusal(self.lanes.get(lane).origin, outcome, now, out);
         if let Some(mut envelope) = self.dequeue(lane) {
             envelope.attempts = envelope.attempts.saturating_add(1);
@@ -117,6 +130,7 @@ impl Shard {
         let span = self.lanes.get(lane).span;
         let tried = outcome.fault != Fault::CircuitOpen;
         if tried {
+            self.count_outcome(lane, outcome.result, span);
             self.lanes
                 .for_first(lane, span, |envelope| envelope.attempts = envelope.attempts.saturating_add(1));
         }
@@ -247,7 +261,7 @@ impl Shard {
         out.reports.push(FromShard::Noticed(Box::new(Notice::Refused { origin, outcome })));
     }
 
-    fn origin_name(&self, origin: OriginId) -> String {
+    pub(super) fn origin_name(&self, origin: OriginId) -> String {
         String::from_utf8_lossy(&self.origins.get(origin).bytes).into_owned()
     }
 }

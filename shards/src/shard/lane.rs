@@ -5,6 +5,7 @@
 
 use hashbrown::HashTable;
 
+use crate::clock::Moment;
 use crate::model::{BatchId, Envelope, LaneKey, OriginId};
 
 /// No slot, no lane.
@@ -47,6 +48,8 @@ pub(super) struct Lane {
     pub(super) calls: u8,
     /// The call under way is a breaker's probe.
     pub(super) probe: bool,
+    /// Running: since then. Paused: until then. Ready or held: since then.
+    pub(super) at: Moment,
 }
 
 struct Slot {
@@ -209,6 +212,12 @@ impl Lanes {
         }
     }
 
+    /// Up to `max` places of lanes that exist, from place `from` on.
+    pub(super) fn some(&self, from: u32, max: usize) -> Vec<u32> {
+        let all = (from..).zip(self.all.iter().skip(from as usize));
+        all.filter(|(_, lane)| lane.len > 0).map(|(at, _)| at).take(max).collect()
+    }
+
     /// Places of all lanes that exist, in a stable order.
     pub(super) fn all(&self) -> Vec<u32> {
         let mut all: Vec<u32> = self.table.iter().copied().collect();
@@ -232,6 +241,7 @@ impl Lane {
             state: State::Empty,
             calls: 0,
             probe: false,
+            at: Moment::ZERO,
         }
     }
 }

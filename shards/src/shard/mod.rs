@@ -13,6 +13,7 @@ mod drain;
 mod finish;
 mod lane;
 mod limit;
+mod look;
 mod origin;
 mod permit;
 mod pool;
@@ -20,6 +21,7 @@ mod retry;
 mod start;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,8 +36,8 @@ pub use retry::{Next, judge};
 use crate::clock::Moment;
 use crate::meter::{Counts, PoolSnapshot, ShardSnapshot};
 use crate::model::{
-    CallId, Control, Envelope, FromShard, Notice, OriginId, Outcome, Parcel, PoolId, Settlement, ShardId,
-    ShardTuning, ToShard, Verdict,
+    CallId, Control, Envelope, Fault, FromShard, Notice, OriginId, Outcome, Parcel, PoolId, Settlement,
+    ShardId, ShardTuning, ToShard, Verdict,
 };
 use crate::timer::Wheel;
 use lane::{Lanes, State};
@@ -67,6 +69,7 @@ enum Timer {
     Breaker(OriginId),
     Lowered(PoolId),
     Reap,
+    Watch,
 }
 
 /// A call's request, for the courier.
@@ -98,6 +101,8 @@ pub struct Shard {
     running: u32,
     draining: bool,
     stopped: bool,
+    /// Where the watchdog goes on looking.
+    watched: u32,
 }
 
 impl Shard {
@@ -106,6 +111,7 @@ impl Shard {
     pub fn new(id: ShardId, tuning: ShardTuning, now: Moment) -> Self {
         let mut timers = Wheel::new(now);
         timers.insert(now + REAP_EVERY, Timer::Reap);
+        timers.insert(now + watch::WATCH_EVERY, Timer::Watch);
         Self {
             id,
             tuning,
@@ -121,6 +127,7 @@ impl Shard {
             running: 0,
             draining: false,
             stopped: false,
+            watched: 0,
         }
     }
 
@@ -139,6 +146,7 @@ impl Shard {
         let Some(pool) = self.pools.get_mut(usize::from(key.pool.0)).and_then(Option::as_mut) else {
             return self.give_back(envelope, out);
         };
+        pool.counts.submitted += 1;
         if pool.draining || self.draining {
             // A strict lane whose head is still running gives all back together, in order.
             match self.lanes.find(key) {
@@ -191,6 +199,7 @@ impl Shard {
             Control::GiveBack { lane, ticket } => self.give_back_from(lane, ticket, out),
             Control::Drain => self.drain_all(out),
             Control::Snapshot => out.reports.push(FromShard::Snapshot(Box::new(self.snapshot()))),
+            Control::Look(wanted) => out.reports.push(FromShard::Seen(Box::new(self.look(&wanted)))),
             Control::Stop => self.stopped = true,
         }
     }
@@ -200,6 +209,7 @@ impl Shard {
         self.counts.turns += 1;
         self.pick_up_handed();
         let mut due = std::mem::take(&mut self.due);
+        let mut watch = false;
         self.timers.advance(now, |timer| due.push(timer));
         for timer in due.drain(..) {
             match timer {
@@ -216,9 +226,15 @@ impl Shard {
                     self.timers.insert(now + REAP_EVERY, Timer::Reap);
                     out.idle_origins.extend(self.origins.idle(now));
                 }
+                Timer::Watch => watch = true,
             }
         }
         self.due = due;
+        // After all other timers: a process that was stopped for a while has many that are late.
+        if watch {
+            self.timers.insert(now + watch::WATCH_EVERY, Timer::Watch);
+            self.watch(now, out);
+        }
     }
 
     fn report_if_above(&self, pool: PoolId, out: &mut Effects) {
@@ -290,6 +306,8 @@ impl Shard {
                 queued: pool.queued - pool.running.min(pool.queued),
                 running: pool.running,
                 lanes: pool.lanes,
+                counts: pool.counts,
+                latency: pool.latency,
             })
         });
         ShardSnapshot {
@@ -299,14 +317,21 @@ impl Shard {
             queued: self.lanes.queued(),
             running: self.running,
             pools: pools.collect(),
-            tripped: self
-                .origins
-                .iter()
-                .filter(|(_, origin)| origin.breaker.is_tripped())
-                .map(|(_, origin)| String::from_utf8_lossy(&origin.bytes).into_owned())
-                .collect(),
+            targets: self.origins.look(),
             ..ShardSnapshot::default()
         }
+    }
+
+    /// Counts how long a call took, before its end is told by [`Shard::on_done`].
+    pub fn count_latency(&mut self, call: CallId, us: u64, outcome: Outcome) {
+        let lane = self.lanes.get(call.0);
+        let (pool, origin) = (lane.key.pool, lane.origin);
+        self.pool_mut(pool).latency.record(us);
+        let target = self.origins.get_mut(origin);
+        target.latency.record(us);
+        target.ended += 1;
+        let unanswered = matches!(outcome.fault, Fault::Timeout | Fault::Network | Fault::Stale);
+        target.failures += u64::from(unanswered);
     }
 
     /// Counts an answer that could not be read.

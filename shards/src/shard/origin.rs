@@ -10,6 +10,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::breaker::Breaker;
 use super::lane::NONE;
 use crate::clock::Moment;
+use crate::meter::{Latency, TargetSnapshot};
 use crate::model::{BreakerScope, OriginId};
 
 /// A target that is not called for this long is forgotten with its breaker and connections.
@@ -26,6 +27,11 @@ pub(super) struct Origin {
     pub(super) used: Moment,
     /// A refusal was last reported then.
     pub(super) noticed: Option<Moment>,
+    /// Calls that ended.
+    pub(super) ended: u64,
+    /// Of those, without an answer.
+    pub(super) failures: u64,
+    pub(super) latency: Latency,
 }
 
 /// All targets of a shard.
@@ -73,6 +79,9 @@ impl Origins {
             calls: 0,
             used: now,
             noticed: None,
+            ended: 0,
+            failures: 0,
+            latency: Latency::default(),
         };
         let at = if let Some(at) = self.free.pop() {
             self.all[at as usize] = Some(entry);
@@ -125,6 +134,22 @@ impl Origins {
             .iter()
             .enumerate()
             .filter_map(|(at, origin)| Some((OriginId(u32::try_from(at).ok()?), origin.as_ref()?)))
+    }
+
+    /// All of them, for people.
+    pub(super) fn look(&self) -> Vec<TargetSnapshot> {
+        let look = |(id, origin): (OriginId, &Origin)| TargetSnapshot {
+            id,
+            origin: String::from_utf8_lossy(&origin.bytes).into_owned(),
+            breaker: self.breaker(id).look(),
+            active: origin.calls,
+            held: u32::try_from(origin.held.len()).unwrap_or(u32::MAX),
+            calls: origin.ended,
+            failures: origin.failures,
+            connections: 0,
+            latency: origin.latency,
+        };
+        self.iter().map(look).collect()
     }
 
     /// Origins that nothing has used for a while.

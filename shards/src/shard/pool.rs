@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::limit::{Borrow, Rate, Tokens};
 use super::permit::{Permits, Release};
 use crate::clock::Moment;
+use crate::meter::{Latency, PoolCounts};
 use crate::model::{PoolSpec, ShardId};
 
 /// Tokens borrowed at once: a turn's worth for a busy pool, given back when unused.
@@ -114,6 +115,8 @@ pub(super) struct Pool {
     pub(super) lanes: u32,
     pub(super) queued: u32,
     pub(super) running: u32,
+    pub(super) counts: PoolCounts,
+    pub(super) latency: Latency,
     /// It has a place in the shard's list of pools to start from.
     pub(super) active: bool,
     /// It has a place in the shard's list of pools that wait to be handed a permit.
@@ -136,6 +139,8 @@ impl Pool {
             lanes: 0,
             queued: 0,
             running: 0,
+            counts: PoolCounts::default(),
+            latency: Latency::default(),
             active: false,
             waits_for_permit: false,
             waits_for_rate: false,

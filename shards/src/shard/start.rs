@@ -79,6 +79,7 @@ impl Shard {
                     if !pool.waits_for_rate {
                         pool.waits_for_rate = true;
                         self.counts.rate_waits += 1;
+                        pool.counts.rate_limited += 1;
                         self.timers.insert(until, Timer::Rate(id));
                     }
                     break;
@@ -106,6 +107,7 @@ impl Shard {
         let state = self.lanes.get_mut(lane);
         debug_assert_eq!(state.state, State::Ready, "S1: one call per lane");
         state.state = State::Running;
+        state.at = now;
         state.calls += 1;
         state.origin = origin;
         state.probe = probe;
@@ -140,7 +142,9 @@ impl Shard {
         let head = self.lanes.head(lane);
         let holds = head.ordering != Ordering::Batch || head.flags.has(Flags::NEAR_LIMIT);
         if holds {
-            self.lanes.get_mut(lane).state = State::Held;
+            let state = self.lanes.get_mut(lane);
+            state.state = State::Held;
+            state.at = now;
             self.hold(lane, origin, until, now);
             return;
         }
@@ -211,6 +215,7 @@ impl Shard {
     pub(super) fn pause(&mut self, lane: u32, until: Moment) {
         let state = self.lanes.get_mut(lane);
         state.state = State::Paused;
+        state.at = until;
         state.era = state.era.wrapping_add(1);
         let era = state.era;
         self.timers.insert(until, Timer::Lane { lane, era });

@@ -9,7 +9,9 @@ use super::plan::{NONE, Plan};
 use super::world::{Event, World};
 use crate::clock::Moment;
 use crate::desk::{Arrival, Desk, DeskEffects, Receipt, Tell};
-use crate::model::{CallId, Control, FromShard, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard};
+use crate::model::{
+    CallId, Control, FromShard, Notice, Outcome, Parcel, Parts, ShardId, SourceId, Ticket, ToShard,
+};
 use crate::shard::{Effects, Shard};
 
 /// Longest sleep of a loop.
@@ -218,7 +220,12 @@ impl World {
                     FromShard::PoolDrained(pool) => {
                         process.desk.on_pool_drained(pool, self.now, &mut process.out);
                     }
-                    FromShard::Snapshot(_) | FromShard::Noticed(_) => {}
+                    FromShard::Noticed(notice) => {
+                        // The watchdog finds nothing to mend.
+                        let fine = !matches!(*notice, Notice::LanesStuck { .. } | Notice::NoOutcome { .. });
+                        self.oracle.check(10, fine, || format!("{notice:?}"));
+                    }
+                    FromShard::Snapshot(_) | FromShard::Seen(_) => {}
                 }
             }
         }

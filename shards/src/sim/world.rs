@@ -178,9 +178,9 @@ impl World {
         for _ in 0..twins {
             self.faults.count(Fault::Twin);
         }
-        for _ in 0..self.rng.pick(&[0, 1, 2, 4]) {
+        for _ in 0..self.rng.pick(&[0, 2, 4, 6]) {
             let at = self.before_calm();
-            let event = if self.rng.chance(500_000) { Event::Crash } else { Event::Stop };
+            let event = if self.rng.chance(400_000) { Event::Crash } else { Event::Stop };
             self.schedule(at, event);
         }
         for _ in 0..self.rng.pick(&[0, 1, 4, 8]) {
@@ -328,7 +328,7 @@ impl World {
             slots.iter().filter(|&&slot| process.desk.tracker().at(slot).stage == crate::desk::Stage::Parked);
         let shards: Vec<_> = process.nodes.iter().map(|node| node.shard.snapshot()).collect();
         let shards: Vec<_> =
-            shards.iter().map(|it| (it.queued, it.running, it.lanes, it.tripped.len())).collect();
+            shards.iter().map(|it| (it.queued, it.running, it.lanes, it.targets.len())).collect();
         let bytes = (process.desk.bytes(), self.plan.desk.memory_budget);
         format!("rooms {rooms:?}, parked {}, bytes {bytes:?}, shards {shards:?}", parked.count())
     }
