@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
-use hdrhistogram::Histogram;
 use shards::clock::Clock;
 use shards::courier::tls;
 use shards::engine::available_cores;
@@ -184,7 +183,7 @@ impl Rig {
         let acked = tally.acked.load(Ordering::Relaxed) - acked;
         let after = self.snapshot()?;
         let rss = process::rss_own().context("read the memory in use")?;
-        let calls = latency_between(&before, &after);
+        let calls = after.latency_since(&before);
         let whole = tally.latency_us.lock();
         let shown = if scenario.pace.is_some() { &*whole } else { &calls };
         let mut run = Run {
@@ -238,22 +237,6 @@ fn feed(scenario: &Scenario, base: &str) -> Feed {
         limit: None,
         pace: scenario.pace,
     }
-}
-
-/// The calls that ended between two looks.
-///
-/// # Panics
-/// Never: the bounds are constants.
-#[must_use]
-pub fn latency_between(before: &IngressSnapshot, after: &IngressSnapshot) -> Histogram<u64> {
-    let mut all = Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds");
-    for histogram in after.shards.iter().filter_map(|shard| shard.call_us.as_ref()) {
-        let _ = all.add(histogram);
-    }
-    for histogram in before.shards.iter().filter_map(|shard| shard.call_us.as_ref()) {
-        let _ = all.subtract(histogram);
-    }
-    all
 }
 
 /// The busiest shard's share of its core.

@@ -10,7 +10,7 @@ use shards::model::DeskTuning;
 use shards::placement::Wishes;
 use shards::wire::probe::Io;
 
-use crate::bench::{Rig, Scenario, SinkProcess, latency_between};
+use crate::bench::{Rig, Scenario, SinkProcess};
 use crate::broker::memory::Tally;
 use crate::ingress::IngressSnapshot;
 
@@ -115,7 +115,7 @@ fn show(second: u64, delivered: u64, before: &IngressSnapshot, after: &IngressSn
         sum(after, |s| s.busy_ns) - sum(before, |s| s.busy_ns),
         sum(after, |s| s.age_ns) - sum(before, |s| s.age_ns),
     );
-    let latency = latency_between(before, after);
+    let latency = after.latency_since(before);
     println!(
         "{second:>6} {delivered:>11} {waiting:>8} {calls:>8} {retried:>8} {:>9} {:>9} {:>5}%",
         millis(latency.value_at_quantile(0.5)),

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use shards::desk::Warning;
 use shards::meter::ShardSnapshot;
 use shards::model::{NackReason, Notice, PoolSpec, SourceId};
@@ -87,6 +88,21 @@ pub struct IngressSnapshot {
     pub warnings: Vec<Warning>,
     /// What shards noticed since the last look.
     pub notices: Vec<Notice>,
+}
+
+impl IngressSnapshot {
+    /// Latency of the calls that ended since an earlier look, in microseconds.
+    #[must_use]
+    pub fn latency_since(&self, before: &Self) -> Histogram<u64> {
+        let mut all = Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds");
+        for histogram in self.shards.iter().filter_map(|shard| shard.call_us.as_ref()) {
+            let _ = all.add(histogram);
+        }
+        for histogram in before.shards.iter().filter_map(|shard| shard.call_us.as_ref()) {
+            let _ = all.subtract(histogram);
+        }
+        all
+    }
 }
 
 /// A pool as the desk sees it.
