@@ -36,7 +36,12 @@ lint: setup
 
 deny: setup
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
-	  $(CARGO) deny check; \
+	  $(CARGO) deny check licenses bans sources; \
+	  if $(CARGO) deny fetch db 2>/dev/null; then \
+	    $(CARGO) deny check advisories; \
+	  else \
+	    echo '!! SKIPPED: the advisory database can not be fetched here; advisories were NOT checked.'; \
+	  fi; \
 	else \
 	  echo '!! SKIPPED: cargo deny is not installed; licences and advisories were NOT checked.'; \
 	  echo '!!          cargo install --locked cargo-deny'; \
