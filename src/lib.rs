@@ -3,11 +3,15 @@
 pub mod bench;
 pub mod broker;
 pub mod cli;
+pub mod config;
 pub mod core;
+pub mod http;
 pub mod ingress;
 pub mod message;
 #[path = "bench_report/mod.rs"]
 pub mod report;
+pub mod secret;
 pub mod sink;
+pub mod sync;
 pub mod topology;
 pub mod view;

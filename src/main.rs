@@ -1,8 +1,10 @@
 //! Arguments → a command. The only exit.
 
+use std::process::ExitCode;
+
 use clap::Parser;
 use corelane::cli::Cli;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     Cli::parse().run()
 }

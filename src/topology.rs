@@ -1,12 +1,17 @@
 //! What is routed: pools and queues, as checked data. Made by `config` (the local file) or `sync` (the
 //! platform's document), compared by `sync::diff`, put into effect by `app`.
 
+pub mod draft;
+mod show;
+
 use std::fmt;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use shards::model::{Ordering, PoolSpec};
+
+use crate::secret::without_credentials;
 
 /// All pools and queues. Codes and names are unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,10 +114,7 @@ impl fmt::Display for QueueUri {
                 url
             }
         };
-        match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
-            Some((scheme, rest)) => write!(f, "{scheme}://***@{rest}"),
-            None => f.write_str(url),
-        }
+        f.write_str(&without_credentials(url))
     }
 }
 
@@ -133,6 +135,7 @@ mod tests {
             ("sqlite:///var/q.db", "sqlite", "sqlite:/var/q.db"),
             ("https://sqs.eu/1/orders", "sqs", "https://sqs.eu/1/orders"),
             ("nats://u:secret@h:4222/s", "nats", "nats://***@h:4222/s"),
+            ("nats://u:p@ss@h:4222/s", "nats", "nats://***@h:4222/s"),
             ("amqps://u:p@h/v", "rabbitmq", "amqps://***@h/v"),
             ("activemq://h:61616/q", "activemq", "activemq://h:61616/q"),
         ];

@@ -1,9 +1,14 @@
 //! The command line: one file per subcommand, each with its `Args` and a `run`.
 
 pub mod bench;
+pub mod check;
+pub mod completions;
 pub mod cores;
 pub mod demo;
+pub mod flags;
 pub mod sink;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -18,20 +23,25 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(Box<bench::Args>),
+    Check(Box<check::Args>),
+    Completions(completions::Args),
     Demo(demo::Args),
     Sink(sink::Args),
 }
 
 impl Cli {
-    /// Runs the chosen subcommand to its end.
+    /// Runs the chosen subcommand to its end, and says what the process ends with.
     ///
     /// # Errors
     /// Whatever stopped the subcommand; meant for a person to read.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Bench(args) => bench::run(&args),
-            Command::Demo(args) => demo::run(&args),
-            Command::Sink(args) => sink::run(&args),
+            Command::Bench(args) => bench::run(&args)?,
+            Command::Check(args) => return check::run(&args),
+            Command::Completions(args) => completions::run(&args),
+            Command::Demo(args) => demo::run(&args)?,
+            Command::Sink(args) => sink::run(&args)?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,0 +1,97 @@
+//! The flags that `corelane run` and `corelane check` share, as sources of settings.
+
+use std::path::PathBuf;
+
+use clap::ArgAction;
+
+use crate::config::{ConfigError, Sources};
+
+/// Flags that set something. They win over the environment and the file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RunFlags {
+    /// Config file (default: corelane.toml in the working directory, if it is there)
+    #[arg(long, value_name = "FILE", env = "CORELANE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Shards (default: 1 on one or two cores, else one per core left)
+    #[arg(long, value_name = "N")]
+    shards: Option<String>,
+    /// Core of the ingress thread
+    #[arg(long, value_name = "N")]
+    ingress_core: Option<String>,
+    /// Cores of the shards, such as 1 or 2-7
+    #[arg(long, value_name = "LIST")]
+    shard_cores: Option<String>,
+    /// How bytes are moved: auto, uring, glommio or epoll
+    #[arg(long, value_name = "WIRE")]
+    io: Option<String>,
+    /// How long threads look for work before they sleep, in microseconds
+    #[arg(long, value_name = "N")]
+    spin_us: Option<u32>,
+    /// Where the admin API and dashboard listen; anything but loopback needs a token
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Consume this queue (repeatable), such as orders=sqlite:orders.db
+    #[arg(long, value_name = "NAME=URI")]
+    queue: Vec<String>,
+    /// A pool (repeatable), such as ORDERS=20 or ORDERS=20,600/min
+    #[arg(long, value_name = "CODE=CONCURRENCY[,RATE/min]")]
+    pool: Vec<String>,
+    /// Fetch pools and queues from this URL
+    #[arg(long, value_name = "URL")]
+    config_url: Option<String>,
+    /// Let a fetched config remove more than 30 % of the pools or queues
+    #[arg(long, action = ArgAction::SetTrue)]
+    allow_mass_removal: bool,
+    /// From the first signal to the end of the process, such as 35s
+    #[arg(long, value_name = "DURATION")]
+    grace: Option<String>,
+    /// What is logged: a level, or a filter such as info,corelane=debug
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// How a log line looks: auto, text or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Any setting (repeatable), such as memory.budget=1GiB; `corelane check` lists them
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl RunFlags {
+    /// The config file, the environment and these flags.
+    ///
+    /// # Errors
+    /// The config file can't be read.
+    pub fn sources(&self) -> Result<Sources, ConfigError> {
+        let mut sources = Sources::gather(self.config.as_deref())?;
+        sources.flags = self.keys();
+        sources.queues.clone_from(&self.queue);
+        sources.pools.clone_from(&self.pool);
+        Ok(sources)
+    }
+
+    /// Flag, key and value. `--set` comes first, so that a flag of its own name wins.
+    fn keys(&self) -> Vec<(String, String, String)> {
+        let mut keys = Vec::new();
+        for text in &self.set {
+            // Without `=` the value is empty, and the key's own reader says what it takes.
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            keys.push(("--set".to_owned(), key.trim().to_owned(), value.to_owned()));
+        }
+        let mut put = |flag: &str, key: &str, value: Option<String>| {
+            keys.extend(value.map(|value| (flag.to_owned(), key.to_owned(), value)));
+        };
+        put("--shards", "engine.shards", self.shards.clone());
+        put("--ingress-core", "engine.ingress-core", self.ingress_core.clone());
+        put("--shard-cores", "engine.shard-cores", self.shard_cores.clone());
+        put("--io", "engine.io", self.io.clone());
+        put("--spin-us", "engine.spin", self.spin_us.map(|count| format!("{count}us")));
+        put("--listen", "admin.listen", self.listen.clone());
+        put("--config-url", "message-router.config-url", self.config_url.clone());
+        let allowed = self.allow_mass_removal.then(|| "true".to_owned());
+        put("--allow-mass-removal", "sync.allow-mass-removal", allowed);
+        put("--grace", "shutdown.grace", self.grace.clone());
+        put("--log", "log.filter", self.log.clone());
+        put("--log-format", "log.format", self.log_format.clone());
+        keys
+    }
+}
