@@ -1,5 +1,6 @@
 //! corelane: the edge. Command line, adapters, control and wiring; the data plane is `shards`.
 
+pub mod admin;
 pub mod bench;
 pub mod broker;
 pub mod cli;
@@ -9,5 +10,6 @@ pub mod message;
 #[path = "bench_report/mod.rs"]
 pub mod report;
 pub mod sink;
+pub mod telemetry;
 pub mod topology;
 pub mod view;
