@@ -1,5 +1,6 @@
 //! corelane: the edge. Command line, adapters, control and wiring; the data plane is `shards`.
 
+pub mod admin;
 pub mod bench;
 pub mod broker;
 pub mod cli;
@@ -13,5 +14,6 @@ pub mod report;
 pub mod secret;
 pub mod sink;
 pub mod sync;
+pub mod telemetry;
 pub mod topology;
 pub mod view;

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod changes;
 mod delivery;
 mod fallback;

@@ -1,5 +1,7 @@
 //! What the integration tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
 
+pub(crate) mod fake;
+pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod rig;
