@@ -4,6 +4,7 @@ pub mod bench;
 pub mod broker;
 pub mod cli;
 pub mod core;
+pub mod deadletter;
 pub mod ingress;
 pub mod message;
 #[path = "bench_report/mod.rs"]

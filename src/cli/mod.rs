@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cores;
 pub mod demo;
+pub mod dlq;
 pub mod sink;
 
 use clap::{Parser, Subcommand};
@@ -19,6 +20,7 @@ pub struct Cli {
 enum Command {
     Bench(Box<bench::Args>),
     Demo(demo::Args),
+    Dlq(dlq::Args),
     Sink(sink::Args),
 }
 
@@ -31,6 +33,7 @@ impl Cli {
         match self.command {
             Command::Bench(args) => bench::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Dlq(args) => dlq::run(&args),
             Command::Sink(args) => sink::run(&args),
         }
     }

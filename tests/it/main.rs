@@ -7,4 +7,5 @@ mod changes;
 mod delivery;
 mod fallback;
 mod hostile;
+mod queue;
 mod sink;
