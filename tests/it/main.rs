@@ -4,8 +4,10 @@
 mod support;
 
 mod changes;
+mod deadletter;
 mod delivery;
 mod fallback;
 mod hostile;
 mod queue;
+mod queue_faults;
 mod sink;

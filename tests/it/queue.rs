@@ -25,7 +25,7 @@ type Got = (u64, String, String, u16);
 impl Hand {
     fn new(writer: &SqliteWriter, lease: Duration) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        Self { queue: writer.consume(Consume { lease, attempts_max: 0 }), runtime }
+        Self { queue: writer.consume(Consume { lease, ..Consume::default() }), runtime }
     }
 
     fn receive(&self, max: usize) -> Vec<Got> {

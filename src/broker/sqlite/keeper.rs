@@ -26,8 +26,6 @@ const GATHER_WAIT: Duration = Duration::from_millis(5);
 const GATHER_FROM: usize = 64;
 /// Messages that one transaction takes in at most.
 const GATHER_MAX: usize = 20_000;
-/// How long a receive waits for messages.
-const POLL: Duration = Duration::from_millis(250);
 /// How often another process's messages are looked for while a receive waits: from, to.
 const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 /// Pause after a failed transaction.
@@ -147,7 +145,8 @@ impl Keeper {
 
     fn take(&mut self, request: Request, work: &mut Work) {
         if let Some(receive) = work.add(request) {
-            self.waiting.push_back(Waiting { receive, until: Clock.now() + POLL });
+            let until = Clock.now() + receive.poll;
+            self.waiting.push_back(Waiting { receive, until });
         }
     }
 
@@ -163,11 +162,11 @@ impl Keeper {
         let lease = self.books.claims.next_due().map(|at| at.since(now.moment));
         let forget = self.forget_at.since(now.moment);
         let mut wait = lease.map_or(forget, |lease| lease.min(forget));
-        if let Some(first) = self.waiting.front() {
+        if let Some(first) = self.waiting.iter().map(|waiting| waiting.until).min() {
             if self.books.may_pick() {
                 return Duration::ZERO;
             }
-            wait = wait.min(first.until.since(now.moment)).min(self.look);
+            wait = wait.min(first.since(now.moment)).min(self.look);
             if let Some(at) = self.books.next_at() {
                 wait = wait.min(Duration::from_millis(at.saturating_sub(now.wall)));
             }
@@ -341,11 +340,12 @@ impl Keeper {
     /// Ends receives that waited long enough.
     fn end_polls(&mut self) {
         let now = Clock.now();
-        while self.waiting.front().is_some_and(|waiting| waiting.until <= now) {
-            if let Some(Waiting { receive, .. }) = self.waiting.pop_front() {
+        self.waiting.retain(|Waiting { receive, until }| {
+            if *until <= now {
                 let _ = receive.reply.send(Ok(Vec::new()));
             }
-        }
+            *until > now
+        });
     }
 
     fn bury(&mut self, dead: &[ClaimId]) {

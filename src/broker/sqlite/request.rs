@@ -56,6 +56,7 @@ pub(super) struct Receive {
     pub(super) consumer: Consumer,
     pub(super) max: usize,
     pub(super) lease: Duration,
+    pub(super) poll: Duration,
     pub(super) reply: Reply<Vec<Taken>>,
 }
 

@@ -20,6 +20,9 @@ use crate::message;
 /// Messages asked for at once at most.
 const BATCH_MAX: usize = 1_000;
 
+/// How long a receive waits for messages: a drain has to wait for it, and idle it costs a wake-up each time.
+const POLL: Duration = Duration::from_millis(250);
+
 /// How a queue is consumed.
 #[derive(Clone, Copy, Debug)]
 pub struct Consume {
@@ -27,11 +30,13 @@ pub struct Consume {
     pub lease: Duration,
     /// Deliveries after which a message is set aside; 0 = never.
     pub attempts_max: u16,
+    /// How long a receive waits for messages.
+    pub poll: Duration,
 }
 
 impl Default for Consume {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(30), attempts_max: 0 }
+        Self { lease: Duration::from_secs(30), attempts_max: 0, poll: POLL }
     }
 }
 
@@ -81,8 +86,9 @@ impl Source for SqliteQueue {
     }
 
     async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
-        let (consumer, lease, max) = (self.consumer, self.consume.lease, max.get().min(BATCH_MAX));
-        let answer = self.file.ask(|reply| Request::Receive(Receive { consumer, max, lease, reply }));
+        let (consumer, max) = (self.consumer, max.get().min(BATCH_MAX));
+        let Consume { lease, poll, .. } = self.consume;
+        let answer = self.file.ask(|reply| Request::Receive(Receive { consumer, max, lease, poll, reply }));
         let taken = answer.recv_async().await.map_err(ended).and_then(|taken| taken);
         let taken = taken.map_err(ReceiveError::Unreachable)?;
         let mut batch = Batch { arrivals: Vec::with_capacity(taken.len()), unreadable: Vec::new() };
