@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod core;
 pub mod http;
+pub mod deadletter;
 pub mod ingress;
 pub mod message;
 #[path = "bench_report/mod.rs"]

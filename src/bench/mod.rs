@@ -1,7 +1,9 @@
-//! Measures the engine: an in-memory source, the real desk, shards and courier, and a sink in a process
-//! of its own.
+//! Measures the engine: a source in memory or in a SQLite file, the real desk, shards and courier, and a sink in a
+//! process of its own.
 
+mod durable;
 mod sink;
+mod source;
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -16,17 +18,22 @@ use shards::model::{CourierTuning, DeskTuning, HttpVersion, PoolSpec, ShardTunin
 use shards::placement::{Wishes, plan};
 use shards::wire::probe::{Io, choose};
 
-use crate::broker::memory::{Counted, Feed, MemoryQueue, Tally};
+use crate::broker::memory::{Counted, Feed, Tally};
 use crate::core::{Core, CoreSpec};
 use crate::ingress::IngressSnapshot;
 use crate::report::{Run, process};
+use durable::Durable;
 pub use sink::SinkProcess;
+use source::BenchQueue;
+pub use source::SourceKind;
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Names the row.
     pub name: String,
+    /// Where messages come from.
+    pub source: SourceKind,
     /// Which wire.
     pub io: Io,
     /// Which cores.
@@ -94,9 +101,11 @@ pub fn run(scenario: &Scenario, progress: &dyn Fn(f64)) -> anyhow::Result<Run> {
     })
 }
 
-/// The data plane with an in-memory source.
+/// The data plane with a source of messages.
 pub struct Rig {
-    core: Core<MemoryQueue>,
+    core: Core<BenchQueue>,
+    /// The SQLite queue's file and its publisher, where there is one.
+    durable: Option<Durable>,
     io: Io,
     shards: usize,
 }
@@ -120,8 +129,8 @@ impl Rig {
         tally: &Arc<Tally>,
         cert_pem: Option<Vec<u8>>,
     ) -> anyhow::Result<Self> {
-        let queue = MemoryQueue::new(feed(scenario, base), Arc::clone(tally))
-            .context("make messages for the target")?;
+        let feed = feed(scenario, base);
+        let (queue, durable) = BenchQueue::open(scenario.source, feed, tally)?;
         let chosen = choose(scenario.io).context("choose how to do I/O")?;
         if let Some(note) = &chosen.note {
             eprintln!("{note}");
@@ -152,8 +161,8 @@ impl Rig {
         let aside = Counted(Arc::clone(tally));
         let core = Core::start(&spec, move || aside)?;
         core.handle().set_pool("BENCH", PoolSpec::new(scenario.concurrency))?;
-        core.handle().add_source("memory", Box::new(move || Ok(queue)), false)?;
-        Ok(Self { core, io: chosen.io, shards: plan.shards.len() })
+        core.handle().add_source("bench", Box::new(move || Ok(queue)), false)?;
+        Ok(Self { core, durable, io: chosen.io, shards: plan.shards.len() })
     }
 
     /// A look at the whole engine.
@@ -185,7 +194,7 @@ impl Rig {
         let rss = process::rss_own().context("read the memory in use")?;
         let calls = after.latency_since(&before);
         let whole = tally.latency_us.lock();
-        let shown = if scenario.pace.is_some() { &*whole } else { &calls };
+        let shown = if scenario.pace.is_some() && self.durable.is_none() { &*whole } else { &calls };
         let mut run = Run {
             name: scenario.name.clone(),
             deliveries_per_s: ratio(acked, took),
@@ -208,6 +217,9 @@ impl Rig {
             run.extras.insert("call_p50_us".into(), calls.value_at_quantile(0.5).into());
             run.extras.insert("call_p99_us".into(), calls.value_at_quantile(0.99).into());
         }
+        if let Some(durable) = &self.durable {
+            durable.add_to(&mut run.extras);
+        }
         if scenario.error_rate > 0.0 {
             let retried =
                 |snapshot: &IngressSnapshot| snapshot.shards.iter().map(|s| s.counts.retried).sum::<u64>();
@@ -219,6 +231,7 @@ impl Rig {
     /// Hands back what is held and ends all threads.
     pub fn stop(self) {
         let _ = self.core.drain(DRAIN_MAX);
+        drop(self.durable);
     }
 }
 

@@ -42,6 +42,22 @@ pub struct Feed {
     pub pace: Option<u32>,
 }
 
+impl Feed {
+    /// The group of a message: round-robin over the groups, but for the skewed share.
+    #[must_use]
+    pub fn group_of(&self, number: u64) -> u64 {
+        if self.skew > 0.0 {
+            let noise = mix(number);
+            #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
+            let is_hot = (noise >> 11) as f64 / (1_u64 << 53) as f64 <= self.skew;
+            if is_hot {
+                return noise % (self.groups / 100).max(1);
+            }
+        }
+        number % self.groups
+    }
+}
+
 /// What became of the messages. Shared with the thread that reports.
 #[derive(Debug)]
 pub struct Tally {
@@ -76,6 +92,12 @@ impl Tally {
     /// Ends the feed.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The feed was ended.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -143,7 +165,7 @@ impl MemoryQueue {
     fn make(&self, number: u64) -> Result<Parcel, ParcelError> {
         let (mut id, mut group) = ([0_u8; 24], [0_u8; 24]);
         let id = decimal(&mut id, number);
-        let group = decimal(&mut group, self.group_of(number));
+        let group = decimal(&mut group, self.feed.group_of(number));
         Parcel::new(&Parts {
             id,
             group,
@@ -153,19 +175,6 @@ impl MemoryQueue {
             content_type: "",
             body: &self.body,
         })
-    }
-
-    /// Round-robin over the groups, but for the skewed share.
-    fn group_of(&self, number: u64) -> u64 {
-        if self.feed.skew > 0.0 {
-            let noise = mix(number);
-            #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
-            let is_hot = (noise >> 11) as f64 / (1_u64 << 53) as f64 <= self.feed.skew;
-            if is_hot {
-                return noise % (self.feed.groups / 100).max(1);
-            }
-        }
-        number % self.feed.groups
     }
 
     fn arrival(&self, number: u64, scope: Scope) -> Arrival {

@@ -1,4 +1,4 @@
-//! `corelane bench`: measures the engine with an in-memory source and its own sink process.
+//! `corelane bench`: measures the engine with a source in memory or in a SQLite file and its own sink process.
 
 use std::num::NonZeroU16;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use shards::placement::Wishes;
 use shards::wire::probe::Io;
 
 use super::cores::Cores;
-use crate::bench::{self, Scenario};
+use crate::bench::{self, Scenario, SourceKind};
 use crate::report;
 
 const EXAMPLES: &str = "\
@@ -19,6 +19,7 @@ Examples:
   corelane bench
   corelane bench --groups 10000 --concurrency 6000 --delay-ms 100 --seconds 60
   corelane bench --loopback --ingress-core 0 --shard-cores 1     # the engine alone
+  corelane bench --source sqlite --groups 10000                  # durable: published, delivered, acked
   corelane bench --pace 20000 --spin-us 50                       # latency at a set pace
   corelane bench --tls --http2 --error-rate 0.02 --skew 0.5
   corelane bench --sweep shards=1,2 io=uring,glommio,epoll --svg sweep.svg";
@@ -28,6 +29,9 @@ Examples:
 #[command(after_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct Args {
+    /// Where messages come from: memory, or a durable SQLite queue in the temporary folder
+    #[arg(long, value_enum, default_value = "memory")]
+    source: SourceKind,
     /// How bytes are moved: auto, uring, glommio or epoll
     #[arg(long, default_value = "auto")]
     io: Io,
@@ -139,6 +143,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn scenario(name: &str, args: &Args) -> Scenario {
     Scenario {
         name: name.to_owned(),
+        source: args.source,
         io: args.io,
         wishes: Wishes {
             shards: args.shards,

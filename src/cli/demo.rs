@@ -133,6 +133,7 @@ fn millis(us: u64) -> String {
 
 fn scenario(args: &Args) -> Scenario {
     Scenario {
+        source: crate::bench::SourceKind::Memory,
         name: "demo".into(),
         io: args.io,
         wishes: Wishes::default(),

@@ -5,6 +5,7 @@ pub mod check;
 pub mod completions;
 pub mod cores;
 pub mod demo;
+pub mod dlq;
 pub mod flags;
 pub mod sink;
 
@@ -26,6 +27,7 @@ enum Command {
     Check(Box<check::Args>),
     Completions(completions::Args),
     Demo(demo::Args),
+    Dlq(dlq::Args),
     Sink(sink::Args),
 }
 
@@ -40,6 +42,7 @@ impl Cli {
             Command::Check(args) => return check::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Demo(args) => demo::run(&args)?,
+            Command::Dlq(args) => dlq::run(&args)?,
             Command::Sink(args) => sink::run(&args)?,
         }
         Ok(ExitCode::SUCCESS)

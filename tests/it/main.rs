@@ -5,7 +5,10 @@ mod support;
 
 mod admin;
 mod changes;
+mod deadletter;
 mod delivery;
 mod fallback;
 mod hostile;
+mod queue;
+mod queue_faults;
 mod sink;

@@ -6,4 +6,5 @@ pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod rig;
 pub(crate) mod sink;
+pub(crate) mod temp;
 pub(crate) mod wait;

@@ -1,0 +1,218 @@
+//! The dead-letter store: a SQLite file of its own, behind a thread of its own, so that neither the ingress nor the
+//! control thread ever waits for the disk. Every call may come from several processes at once.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use shards::clock::Clock;
+
+use super::rows;
+use crate::ingress::{Letter, SetAside};
+use crate::view::{DeadLetterFilter, DeadLetterView};
+
+/// Letters removed in one transaction: a purge never holds up the router for long.
+const PURGE_STEP: usize = 1_000;
+
+/// Something to do with the file.
+type Job = Box<dyn FnOnce(&Connection) + Send>;
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Only letters with smaller numbers: the last number of the page before.
+    pub below: Option<i64>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A letter with what a retry must know of it.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Its number in the store.
+    pub number: i64,
+    /// How often it was set aside again.
+    pub edition: i64,
+    /// The letter.
+    pub letter: Letter,
+}
+
+/// A handle on the store. Clones share it; it is closed with the last one.
+#[derive(Clone)]
+pub struct DeadLetterStore(Arc<Shared>);
+
+struct Shared {
+    jobs: Option<flume::Sender<Job>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    name: String,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl DeadLetterStore {
+    /// Opens the store, creates it if there is none. Blocks.
+    ///
+    /// # Errors
+    /// It can't be opened, is not a store, or was written by a newer version.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let conn = rows::open(path)?;
+        let name = rows::name(&conn).map_err(io::Error::other)?;
+        let (jobs, receiver) = flume::unbounded::<Job>();
+        let thread = std::thread::Builder::new().name("dead-letters".into()).spawn(move || {
+            while let Ok(job) = receiver.recv() {
+                job(&conn);
+            }
+        })?;
+        Ok(Self(Arc::new(Shared { jobs: Some(jobs), thread: Mutex::new(Some(thread)), name })))
+    }
+
+    /// The store's own name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> flume::Receiver<io::Result<T>> {
+        let (reply, answer) = flume::bounded(1);
+        let job: Job = Box::new(move |conn| drop(reply.send(job(conn).map_err(io::Error::other))));
+        if let Some(jobs) = &self.0.jobs {
+            let _ = jobs.send(job);
+        }
+        answer
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.ask(job).recv_async().await.map_err(|_| ended())?
+    }
+
+    fn call_blocking<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.ask(job).recv().map_err(|_| ended())?
+    }
+
+    /// A page of letters, newest first, without bodies.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub async fn list(&self, filter: DeadLetterFilter, page: Page) -> io::Result<Vec<DeadLetterView>> {
+        self.call(move |conn| rows::list(conn, &filter, page)).await
+    }
+
+    /// The same for a thread that may block.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn list_blocking(&self, filter: DeadLetterFilter, page: Page) -> io::Result<Vec<DeadLetterView>> {
+        self.call_blocking(move |conn| rows::list(conn, &filter, page))
+    }
+
+    /// How many letters there are.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub async fn count(&self, filter: DeadLetterFilter) -> io::Result<u64> {
+        self.call(move |conn| rows::count(conn, &filter)).await
+    }
+
+    /// The same for a thread that may block.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn count_blocking(&self, filter: DeadLetterFilter) -> io::Result<u64> {
+        self.call_blocking(move |conn| rows::count(conn, &filter))
+    }
+
+    /// One letter with its body; `None` if there is none of that number.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub async fn show(&self, number: i64) -> io::Result<Option<DeadLetterView>> {
+        self.call(move |conn| rows::show(conn, number)).await
+    }
+
+    /// The same for a thread that may block.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn show_blocking(&self, number: i64) -> io::Result<Option<DeadLetterView>> {
+        self.call_blocking(move |conn| rows::show(conn, number))
+    }
+
+    /// Deletes letters for good, a step at a time; `progress` is told how many are gone. Blocks.
+    ///
+    /// # Errors
+    /// The file can't be written; what was deleted before stays deleted.
+    pub fn purge_blocking(&self, filter: &DeadLetterFilter, progress: &dyn Fn(u64)) -> io::Result<u64> {
+        let mut gone = 0;
+        loop {
+            let step = filter.clone();
+            let deleted = self.call_blocking(move |conn| rows::purge(conn, &step, PURGE_STEP))?;
+            gone += deleted as u64;
+            progress(gone);
+            if deleted == 0 {
+                return Ok(gone);
+            }
+        }
+    }
+
+    /// Deletes letters for good, a step at a time.
+    ///
+    /// # Errors
+    /// The file can't be written; what was deleted before stays deleted.
+    pub async fn purge(&self, filter: DeadLetterFilter) -> io::Result<u64> {
+        let mut gone = 0;
+        loop {
+            let step = filter.clone();
+            let deleted = self.call(move |conn| rows::purge(conn, &step, PURGE_STEP)).await?;
+            gone += deleted as u64;
+            if deleted == 0 {
+                return Ok(gone);
+            }
+        }
+    }
+
+    /// Whole letters after a place, by queue and place. Blocks.
+    pub(super) fn whole(
+        &self,
+        filter: &DeadLetterFilter,
+        after: (String, i64),
+        max: usize,
+    ) -> io::Result<Vec<Kept>> {
+        let filter = filter.clone();
+        self.call_blocking(move |conn| rows::whole(conn, &filter, (&after.0, after.1), max))
+    }
+
+    /// Removes letters that are back in their queue. Blocks.
+    pub(super) fn remove(&self, letters: Vec<(i64, i64)>) -> io::Result<usize> {
+        self.call_blocking(move |conn| rows::remove(conn, &letters))
+    }
+}
+
+impl SetAside for DeadLetterStore {
+    async fn set_aside(&self, letters: Vec<Letter>) -> io::Result<()> {
+        let at = Clock.unix_s();
+        self.call(move |conn| rows::keep(conn, &letters, at)).await
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the dead-letter store has ended")
+}
