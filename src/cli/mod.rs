@@ -1,9 +1,14 @@
 //! The command line: one file per subcommand, each with its `Args` and a `run`.
 
+pub mod api;
 pub mod bench;
 pub mod cores;
 pub mod demo;
+pub mod explain;
+pub mod seed;
 pub mod sink;
+pub mod status;
+mod table;
 
 use clap::{Parser, Subcommand};
 
@@ -19,7 +24,10 @@ pub struct Cli {
 enum Command {
     Bench(Box<bench::Args>),
     Demo(demo::Args),
+    Explain(explain::Args),
+    Seed(seed::Args),
     Sink(sink::Args),
+    Status(status::Args),
 }
 
 impl Cli {
@@ -31,7 +39,10 @@ impl Cli {
         match self.command {
             Command::Bench(args) => bench::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Explain(args) => explain::run(&args),
+            Command::Seed(args) => seed::run(&args),
             Command::Sink(args) => sink::run(&args),
+            Command::Status(args) => status::run(&args),
         }
     }
 }

@@ -9,3 +9,4 @@ mod delivery;
 mod fallback;
 mod hostile;
 mod sink;
+mod talk;
