@@ -174,8 +174,14 @@ fn a_wrong_direction_is_caught() {
 }
 
 /// `src/`: modules that stay apart from the rest of the edge, and all that they may use of it.
-const EDGE: [(&str, &[&str]); 4] =
-    [("ingress", &[]), ("broker", &["ingress"]), ("sink", &[]), ("bench_report", &[])];
+const EDGE: [(&str, &[&str]); 6] = [
+    ("ingress", &[]),
+    ("broker", &["ingress"]),
+    ("sink", &[]),
+    ("bench_report", &[]),
+    ("telemetry", &["view"]),
+    ("admin", &["telemetry", "view", "message", "report"]),
+];
 
 fn edge(files: &[File]) -> Vec<String> {
     let mut complaints = Vec::new();
@@ -212,6 +218,8 @@ fn the_edge_keeps_its_directions_too() {
     assert_caught(edge, "src/broker/nats.rs", "use crate::broker::memory::Feed;", "may not see `memory`");
     assert_caught(edge, "shards/src/drive.rs", "use corelane::ingress::Ingress;", "never sees");
     assert_fine(edge, "src/broker/memory.rs", "use crate::ingress::Source;");
+    assert_caught(edge, "src/admin/look.rs", "use crate::ingress::Ingress;", "may not use");
+    assert_caught(edge, "src/telemetry/metrics.rs", "use crate::admin::Router;", "may not use");
 }
 
 /// `shards` itself runs on no runtime; its tests may.

@@ -53,6 +53,8 @@ async function act(button, words, work) {
 
 function say(words, bad = false) {
   const said = find('#said');
+  clearTimeout(state.saying);
+  state.saying = setTimeout(() => { said.textContent = ''; }, bad ? 15_000 : 6_000);
   said.textContent = words;
   said.className = bad ? 'bad' : 'good';
 }
@@ -77,8 +79,9 @@ async function refresh() {
   state.asking = true;
   try {
     const since = state.history.at(-1)?.unixS;
-    const [view, groups, warnings] = await Promise.all([
-      api(since ? `/api/view?since=${since}` : '/api/view'),
+    // Alone first: a wrong token is then one wrong token, not three on the way to a lock-out.
+    const view = await api(since ? `/api/view?since=${since}` : '/api/view');
+    const [groups, warnings] = await Promise.all([
       api(`/api/groups?limit=10&by=${find('#groups-by').value}`),
       api('/api/warnings'),
     ]);
@@ -94,10 +97,10 @@ async function refresh() {
 }
 
 function lost() {
-  const since = state.seenAt ? `since ${ago((Date.now() - state.seenAt) / 1000)}` : '';
+  const time = state.seenAt ? `for ${ago((Date.now() - state.seenAt) / 1000)}` : '';
   const banner = find('#lost');
   banner.hidden = false;
-  banner.textContent = `No answer from the router ${since}. What you see is old. Trying again every second.`;
+  banner.textContent = `No answer from the router ${time}. What you see is old. Trying again every second.`;
   document.body.classList.add('stale');
   find('#state').dataset.tone = 'bad';
   find('#state-text').textContent = 'connection lost';
@@ -255,7 +258,7 @@ function showTargets(targets) {
     (row, target) => {
       cells(row, [target.origin, null, whole(target.active), whole(target.connections), compact(target.failuresTotal)]);
       const tag = row.children[1].firstChild;
-      const wait = target.retryInMs === null ? '' : ` ${ago(target.retryInMs / 1000)}`;
+      const wait = target.retryInMs === null ? '' : `, ${ago(target.retryInMs / 1000)} left`;
       tag.textContent = target.breaker.toLowerCase() + wait;
       tag.dataset.tone = { ADMITTING: 'good', PROBING: 'warn', TRIPPED: 'bad' }[target.breaker];
     }, 'No target was called yet.');
