@@ -15,7 +15,7 @@ FUZZ_SEED  ?= 1
 LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p shards-loom --test models
 SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
 
-.PHONY: help run test check lint deny sim loom fuzz bench perf docs clean setup
+.PHONY: help run test check lint deny sim loom fuzz browser bench perf docs clean setup
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ loom: setup ## Model-check bell, permits and rate in every interleaving
 
 fuzz: setup ## Long differential fuzz of the HTTP/1.1 parser: FUZZ_CASES=2000000 FUZZ_SEED=1
 	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --release -p shards --test courier_fuzz -- --nocapture
+
+browser: setup ## Drive the dashboard in a real browser; screenshots go to target/screenshots
+	tests/services/browser.sh
+	$(CARGO) test -p corelane --test browser -- --nocapture
 
 bench: setup ## Micro-benches, in full
 	$(CARGO) bench -p corelane --benches

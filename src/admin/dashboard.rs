@@ -1,4 +1,4 @@
-//! The dashboard: three files, compiled in. They hold no data: the script asks the API for it.
+//! The dashboard: a page, its style and its script in three parts, compiled in. They hold no data: the script asks the API for it.
 
 use axum::response::{IntoResponse, Response};
 use http::header;
@@ -9,6 +9,14 @@ pub(super) fn page() -> Response {
 
 pub(super) fn script() -> Response {
     file("text/javascript; charset=utf-8", include_str!("dashboard/app.js"))
+}
+
+pub(super) fn charts() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("dashboard/chart.js"))
+}
+
+pub(super) fn parts() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("dashboard/parts.js"))
 }
 
 pub(super) fn style() -> Response {

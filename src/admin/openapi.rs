@@ -143,6 +143,19 @@ mod tests {
     }
 
     #[test]
+    fn every_route_is_on_the_page_for_people() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ADMIN.md");
+        let page = std::fs::read_to_string(path).expect("docs/ADMIN.md lists every route");
+        for route in &ROUTES {
+            let access = format!("{:?}", route.access).to_lowercase();
+            let line = format!("| {} | `{}` | {access} | {} |", route.method.name(), route.path, route.about);
+            assert!(page.contains(&line), "docs/ADMIN.md lacks: {line}");
+        }
+        let lines = page.lines().filter(|line| line.contains(" | `/")).count();
+        assert_eq!(lines, ROUTES.len(), "docs/ADMIN.md lists what is gone");
+    }
+
+    #[test]
     fn whatever_changes_something_is_guarded_as_such() {
         for route in &ROUTES {
             let practice = route.path.starts_with("/api/test/");

@@ -75,6 +75,8 @@ impl Method {
 pub enum Job {
     Page,
     Script,
+    Charts,
+    Parts,
     Style,
     Health,
     Live,
@@ -173,11 +175,13 @@ const SEED_QUERY: &[(&str, &str)] = &[
 
 /// Every route.
 #[rustfmt::skip]
-pub const ROUTES: [Route; 40] = {
+pub const ROUTES: [Route; 42] = {
     use {Access::*, Method::*};
     [
         route(Get,    "/",                               Open,   Job::Page,   "The dashboard."),
         route(Get,    "/app.js",                         Open,   Job::Script, "The dashboard's script."),
+        route(Get,    "/chart.js",                       Open,   Job::Charts, "The dashboard's charts."),
+        route(Get,    "/parts.js",                       Open,   Job::Parts,  "The dashboard's small parts."),
         route(Get,    "/style.css",                      Open,   Job::Style,  "The dashboard's style."),
 
         route(Get,    "/health",                         Open,   Job::Health, "Live and ready, with reasons; 503 if not."),
@@ -279,6 +283,8 @@ async fn run<R: Router>(api: &Api<R>, job: Job, ask: Ask) -> Answer {
     match job {
         Job::Page => Ok(dashboard::page()),
         Job::Script => Ok(dashboard::script()),
+        Job::Charts => Ok(dashboard::charts()),
+        Job::Parts => Ok(dashboard::parts()),
         Job::Style => Ok(dashboard::style()),
         Job::Health => Ok(health::health(api)),
         Job::Live => Ok(health::live(api)),

@@ -26,7 +26,7 @@ pub(super) enum Shape {
 pub(super) fn answered(job: Job) -> Shape {
     match job {
         Job::Page => Shape::Text("text/html"),
-        Job::Script => Shape::Text("text/javascript"),
+        Job::Script | Job::Charts | Job::Parts => Shape::Text("text/javascript"),
         Job::Style => Shape::Text("text/css"),
         Job::Metrics => Shape::Text("text/plain"),
         Job::Health | Job::Live | Job::Ready => Shape::Json(json!({

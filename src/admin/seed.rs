@@ -1,6 +1,7 @@
 //! Made-up messages, to try things out: how many, where to, in which groups. The plan is pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,9 @@ pub const COUNT_MAX: u64 = 100_000;
 const STEP: u64 = 1_000;
 /// This server's practice targets.
 const ENDPOINTS: [&str; 5] = ["fast", "slow", "faulty", "fail", "throttled"];
+
+/// Counts seedings, so that two in one millisecond have ids of their own.
+static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// How messages are spread over groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -84,7 +88,7 @@ struct Plan {
 
 pub(super) async fn answer<R: Router>(api: &Api<R>, ask: Ask) -> Answer {
     let plan = plan(ask.query()?, api.address)?;
-    let ids = format!("seed-{:x}", now_unix_ms());
+    let ids = format!("seed-{:x}-{}", now_unix_ms(), RUNS.fetch_add(1, Ordering::Relaxed));
     message::check(&plan.message(&ids, 0).pointer(), None)
         .map_err(|error| Refusal::field("endpoint", format!("can't be used: {error}")))?;
     let mut seeded = Seeded { target: plan.target.clone(), ids: ids.clone(), ..Seeded::default() };

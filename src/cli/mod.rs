@@ -1,13 +1,18 @@
 //! The command line: one file per subcommand, each with its `Args` and a `run`.
 
+pub mod api;
 pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod cores;
 pub mod demo;
 pub mod dlq;
+pub mod explain;
 pub mod flags;
+pub mod seed;
 pub mod sink;
+pub mod status;
+mod table;
 
 use std::process::ExitCode;
 
@@ -28,7 +33,10 @@ enum Command {
     Completions(completions::Args),
     Demo(demo::Args),
     Dlq(dlq::Args),
+    Explain(explain::Args),
+    Seed(seed::Args),
     Sink(sink::Args),
+    Status(status::Args),
 }
 
 impl Cli {
@@ -43,7 +51,10 @@ impl Cli {
             Command::Completions(args) => completions::run(&args),
             Command::Demo(args) => demo::run(&args)?,
             Command::Dlq(args) => dlq::run(&args)?,
+            Command::Explain(args) => explain::run(&args)?,
+            Command::Seed(args) => seed::run(&args)?,
             Command::Sink(args) => sink::run(&args)?,
+            Command::Status(args) => status::run(&args)?,
         }
         Ok(ExitCode::SUCCESS)
     }

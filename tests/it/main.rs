@@ -12,3 +12,4 @@ mod hostile;
 mod queue;
 mod queue_faults;
 mod sink;
+mod talk;

@@ -43,17 +43,15 @@ pub(crate) fn send(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answered {
-    let mut text = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    let mut lines = vec![format!("{method} {path} HTTP/1.1"), "connection: close".to_owned()];
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-        text += &format!("host: {to}\r\n");
+        lines.push(format!("host: {to}"));
     }
-    for (name, value) in headers {
-        text += &format!("{name}: {value}\r\n");
-    }
+    lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
     if !body.is_empty() {
-        text += &format!("content-length: {}\r\n", body.len());
+        lines.push(format!("content-length: {}", body.len()));
     }
-    raw(to, format!("{text}\r\n{body}").as_bytes())
+    raw(to, format!("{}\r\n\r\n{body}", lines.join("\r\n")).as_bytes())
 }
 
 /// Sends bytes and reads to the end.
