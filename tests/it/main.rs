@@ -4,7 +4,9 @@
 mod support;
 
 mod changes;
+mod config;
 mod delivery;
 mod fallback;
 mod hostile;
 mod sink;
+mod sync;

@@ -1,5 +1,6 @@
 //! What the integration tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
 
+pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod rig;
