@@ -2,6 +2,7 @@
 
 pub(crate) mod fake;
 pub(crate) mod http;
+pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod rig;
