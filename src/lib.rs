@@ -1,13 +1,14 @@
 //! corelane: the edge. Command line, adapters, control and wiring; the data plane is `shards`.
 
 pub mod admin;
+pub mod app;
 pub mod bench;
 pub mod broker;
 pub mod cli;
 pub mod config;
 pub mod core;
-pub mod http;
 pub mod deadletter;
+pub mod http;
 pub mod ingress;
 pub mod message;
 #[path = "bench_report/mod.rs"]

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use hdrhistogram::Histogram;
 use shards::clock::Moment;
 use shards::meter::{BreakerLook, Latency, PoolCounts, ShardSnapshot};
-use shards::model::{NackReason, PoolId};
+use shards::model::{DeadReason, NackReason, PoolId};
 
-use crate::ingress::{IngressSnapshot, PoolLook, SourceLook};
+use crate::ingress::{IngressSnapshot, PoolLook, SourceCounts, SourceLook};
 use crate::topology::QueueEntry;
 use crate::view::{
     BreakerState, Buckets, Percentiles, PoolView, QueueView, Sample, ShardView, TargetView, View,
@@ -16,16 +16,15 @@ use crate::view::{
 /// Seconds of history kept: ten minutes.
 const HISTORY_MAX: usize = 600;
 /// A source that was not polled for so long is not healthy.
-pub const POLL_AGE_MAX_S: f64 = 60.0;
+pub(super) const POLL_AGE_MAX_S: f64 = 60.0;
 
 /// What a look is compared with, and what is not in it.
 #[derive(Debug, Default)]
-pub struct Gallery {
+pub(super) struct Gallery {
     before: Option<(Moment, IngressSnapshot)>,
     history: VecDeque<Sample>,
     /// Counts of pools that are gone or were added anew, by code: counters never go back.
     pools: BTreeMap<String, Past>,
-    dead: u64,
 }
 
 /// A pool's counts as last seen, and the sum of what earlier lives of it counted.
@@ -54,16 +53,22 @@ impl Totals {
 
 /// When a look was taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken {
+pub(super) struct Taken {
     /// On the engine's clock.
-    pub at: Moment,
+    pub(super) at: Moment,
     /// In milliseconds since 1970.
-    pub unix_ms: u64,
+    pub(super) unix_ms: u64,
 }
 
 impl Gallery {
     /// The view after this look. `frame` holds what the engine does not know: version, state, cores, budget.
-    pub fn show(&mut self, look: IngressSnapshot, queues: &[QueueEntry], taken: Taken, frame: View) -> View {
+    pub(super) fn show(
+        &mut self,
+        look: IngressSnapshot,
+        queues: &[QueueEntry],
+        taken: Taken,
+        frame: View,
+    ) -> View {
         let before = self.before.take();
         let passed = before.as_ref().map_or(0.0, |(at, _)| taken.at.since(*at).as_secs_f64());
         let empty = IngressSnapshot::default();
@@ -85,7 +90,6 @@ impl Gallery {
         while self.history.len() > HISTORY_MAX {
             self.history.pop_front();
         }
-        self.dead = self.dead.max(sum(&look, |shard| shard.counts.dead));
         let view = View {
             at_unix_ms: taken.unix_ms,
             delivered_per_s: delivered,
@@ -97,7 +101,8 @@ impl Gallery {
             latency,
             shards: shards(&look, old, &frame),
             pools: self.pools(&look, passed),
-            queues: queues.iter().map(|queue| queue_view(queue, &look.sources)).collect(),
+            queues: queues.iter().map(|queue| queue_view(queue, &look)).collect(),
+            dead_letters_total: dead_letters(&look),
             targets: targets(&look, taken.at),
             history: self.history.iter().copied().collect(),
             ..frame
@@ -111,7 +116,8 @@ impl Gallery {
         for pool in &look.pools {
             let mut now = Totals { nacked: pool.nacked, ..Totals::default() };
             let (mut queued, mut active, mut groups) = (0_u64, 0_u64, 0_u64);
-            for part in look.shards.iter().flat_map(|shard| &shard.pools).filter(|part| part.pool == pool.id) {
+            for part in look.shards.iter().flat_map(|shard| &shard.pools).filter(|part| part.pool == pool.id)
+            {
                 now.counts.add(&part.counts);
                 now.latency.add(&part.latency);
                 queued += u64::from(part.queued);
@@ -208,20 +214,16 @@ fn targets(look: &IngressSnapshot, now: Moment) -> Vec<TargetView> {
 }
 
 /// A queue is the sum of its consumers; its health is its present one's.
-fn queue_view(queue: &QueueEntry, sources: &[SourceLook]) -> QueueView {
+fn queue_view(queue: &QueueEntry, look: &IngressSnapshot) -> QueueView {
     let mut view = QueueView {
         name: queue.name.clone(),
         uri: queue.uri.to_string(),
         broker: queue.uri.broker().to_owned(),
         ..QueueView::default()
     };
-    let ours = sources.iter().filter(|source| source.queue == queue.name);
-    for source in ours {
-        view.received_total += source.counts.received;
-        view.acked_total += source.counts.acked;
-        view.nacked_total += source.counts.nacked;
-        view.extended_total += source.counts.extended;
-        view.unreadable_total += source.counts.unreadable;
+    let mut counts = look.gone.get(&queue.name).copied().unwrap_or_default();
+    for source in look.sources.iter().filter(|source| source.queue == queue.name) {
+        counts.add(&source.counts);
         if source.retired {
             view.draining += 1;
         } else {
@@ -230,14 +232,33 @@ fn queue_view(queue: &QueueEntry, sources: &[SourceLook]) -> QueueView {
             view.healthy = is_healthy(source);
             view.error.clone_from(&source.error);
             view.depth = source.depth;
+            view.ordering = format!("{:?}", source.ordering).to_uppercase();
         }
     }
+    view.received_total = counts.received;
+    view.acked_total = counts.acked;
+    view.nacked_total = counts.nacked;
+    view.extended_total = counts.extended;
+    view.unreadable_total = counts.unreadable;
     view
+}
+
+fn dead_letters(look: &IngressSnapshot) -> BTreeMap<String, u64> {
+    let mut sum = SourceCounts::default();
+    look.gone
+        .values()
+        .chain(look.sources.iter().map(|source| &source.counts))
+        .for_each(|counts| sum.add(counts));
+    DeadReason::ALL
+        .into_iter()
+        .zip(sum.set_aside)
+        .map(|(reason, count)| (reason.name().to_owned(), count))
+        .collect()
 }
 
 /// The router document's rule: polled within 60 s, or paused by ourselves.
 #[must_use]
-pub fn is_healthy(source: &SourceLook) -> bool {
+pub(super) fn is_healthy(source: &SourceLook) -> bool {
     !source.stopped && (source.paused || source.since_poll.as_secs_f64() < POLL_AGE_MAX_S)
 }
 
@@ -272,7 +293,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 /// The code of a pool, for notices that name it by its place.
 #[must_use]
-pub fn pool_code(look: &IngressSnapshot, id: PoolId) -> String {
+pub(super) fn pool_code(look: &IngressSnapshot, id: PoolId) -> String {
     let pool = look.pools.iter().find(|pool| pool.id == id);
     pool.map_or_else(|| format!("#{}", id.0), |pool| pool.code.clone())
 }

@@ -1,4 +1,85 @@
-//! Adapters: one folder or file per broker, each a [`crate::ingress::Source`].
+//! Adapters: one folder or file per broker, each a [`crate::ingress::Source`]; [`Queue`] is any of them.
 
 pub mod memory;
 pub mod sqlite;
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use shards::desk::{Receipt, SourceSpec, Tell};
+
+use crate::ingress::{Answer, Batch, MakeSource, ReceiveError, Scope, Source};
+use crate::topology::{QueueEntry, QueueUri};
+use sqlite::{Consume, Durability, SqliteQueue};
+
+/// Lease where neither the config nor the broker says.
+pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// A queue of any broker.
+pub enum Queue {
+    /// Made-up messages.
+    Memory(Box<memory::MemoryQueue>),
+    /// A file.
+    Sqlite(SqliteQueue),
+}
+
+/// How to make a consumer of a queue, on the ingress thread.
+///
+/// # Errors
+/// This version has no adapter for its broker.
+pub fn make(entry: &QueueEntry) -> io::Result<MakeSource<Queue>> {
+    match &entry.uri {
+        QueueUri::Sqlite(path) => {
+            let consume = Consume {
+                lease: entry.visibility.unwrap_or(LEASE_DEFAULT),
+                attempts_max: entry.attempts_max,
+                ..Consume::default()
+            };
+            let path = path.clone();
+            let open = move || SqliteQueue::open(&path, Durability::default(), consume).map(Queue::Sqlite);
+            Ok(Box::new(open))
+        }
+        other => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("this version has no {} adapter: use a sqlite: queue", other.broker()),
+        )),
+    }
+}
+
+impl Source for Queue {
+    fn spec(&self) -> SourceSpec {
+        match self {
+            Self::Memory(queue) => queue.spec(),
+            Self::Sqlite(queue) => queue.spec(),
+        }
+    }
+
+    fn open(&mut self) -> io::Result<()> {
+        match self {
+            Self::Memory(queue) => queue.open(),
+            Self::Sqlite(queue) => queue.open(),
+        }
+    }
+
+    async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
+        match self {
+            Self::Memory(queue) => queue.receive(scope, max).await,
+            Self::Sqlite(queue) => queue.receive(scope, max).await,
+        }
+    }
+
+    async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {
+        match self {
+            Self::Memory(queue) => queue.settle(tells).await,
+            Self::Sqlite(queue) => queue.settle(tells).await,
+        }
+    }
+
+    async fn depth(&self) -> Option<u64> {
+        match self {
+            Self::Memory(queue) => queue.depth().await,
+            Self::Sqlite(queue) => queue.depth().await,
+        }
+    }
+}

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod dlq;
 pub mod explain;
 pub mod flags;
+pub mod run;
 pub mod seed;
 pub mod sink;
 pub mod status;
@@ -34,6 +35,7 @@ enum Command {
     Demo(demo::Args),
     Dlq(dlq::Args),
     Explain(explain::Args),
+    Run(Box<run::Args>),
     Seed(seed::Args),
     Sink(sink::Args),
     Status(status::Args),
@@ -52,6 +54,7 @@ impl Cli {
             Command::Demo(args) => demo::run(&args)?,
             Command::Dlq(args) => dlq::run(&args)?,
             Command::Explain(args) => explain::run(&args)?,
+            Command::Run(args) => return run::run(*args),
             Command::Seed(args) => seed::run(&args)?,
             Command::Sink(args) => sink::run(&args)?,
             Command::Status(args) => status::run(&args)?,

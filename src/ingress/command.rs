@@ -1,12 +1,13 @@
 //! What the control thread asks of the ingress, and what it gets to see.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use shards::desk::Warning;
 use shards::meter::ShardSnapshot;
-use shards::model::{NackReason, Notice, PoolSpec, SourceId};
+use shards::model::{DeadReason, NackReason, Notice, Ordering, PoolSpec, SourceId};
 
 use super::ask::{Found, Question};
 
@@ -72,8 +73,12 @@ pub struct IngressSnapshot {
     pub pools: Vec<PoolLook>,
     /// Every consumer's, those that are leaving too.
     pub sources: Vec<SourceLook>,
+    /// What consumers that are gone have counted, by queue.
+    pub gone: BTreeMap<String, SourceCounts>,
     /// Messages held.
     pub held: usize,
+    /// Of those, chained to another with the same sender's id.
+    pub twins: usize,
     /// Their bytes.
     pub bytes: usize,
     /// Messages that sources owe.
@@ -131,6 +136,8 @@ pub struct SourceLook {
     pub id: SourceId,
     /// Its queue.
     pub queue: String,
+    /// How it keeps groups in order.
+    pub ordering: Ordering,
     /// It is leaving.
     pub retired: bool,
     /// Nothing is asked for just now, because there is no room for it.
@@ -160,10 +167,26 @@ pub struct SourceCounts {
     pub nacked: u64,
     /// Lease extensions told.
     pub extended: u64,
-    /// Messages set aside.
-    pub set_aside: u64,
+    /// Messages set aside, by [`DeadReason::ALL`].
+    pub set_aside: [u64; DeadReason::ALL.len()],
     /// Messages that the dead-letter store did not take.
     pub not_set_aside: u64,
     /// Acks that failed.
     pub acks_failed: u64,
+}
+
+impl SourceCounts {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.received += other.received;
+        self.unreadable += other.unreadable;
+        self.acked += other.acked;
+        self.nacked += other.nacked;
+        self.extended += other.extended;
+        for (sum, count) in self.set_aside.iter_mut().zip(other.set_aside) {
+            *sum += count;
+        }
+        self.not_set_aside += other.not_set_aside;
+        self.acks_failed += other.acks_failed;
+    }
 }

@@ -1,6 +1,6 @@
 //! The ingress loop: joins sources, desk and links. Core: the ingress. One bell per shard and turn.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::aside::SetAside;
 use super::ask::{Asked, Found, Names, Question};
-use super::command::{Command, Ended, IngressSnapshot, PoolLook};
+use super::command::{Command, Ended, IngressSnapshot, PoolLook, SourceCounts};
 use super::doorbell::Doorbell;
 use super::port::Port;
 use super::source::{Answer, Scope, Source};
@@ -50,6 +50,8 @@ pub struct Ingress<S, A> {
     out: DeskEffects,
     /// By source id; `None` = retired and gone.
     ports: Vec<Option<Rc<Port>>>,
+    /// What sources that are gone have counted, by queue.
+    gone: BTreeMap<String, SourceCounts>,
     changed: Rc<Notify>,
     pending: Vec<Pending>,
     /// Questions under way, oldest first.
@@ -85,6 +87,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             aside: Rc::new(aside),
             out: DeskEffects::default(),
             ports: Vec::new(),
+            gone: BTreeMap::new(),
             changed: Rc::new(Notify::new()),
             pending: Vec::new(),
             asked: Vec::new(),
@@ -143,7 +146,8 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
         let id = self.desk.add_source(source.spec(), unclean, now);
         let known = self.ports.iter().flatten().find(|port| port.queue == queue).map(|port| port.scope());
         let scope = known.unwrap_or_else(|| Scope::new(self.desk.hasher(), id));
-        let port = Rc::new(Port::new(id, queue, scope, Rc::clone(&self.changed), now));
+        let ordering = source.spec().ordering;
+        let port = Rc::new(Port::new((id, queue), ordering, scope, Rc::clone(&self.changed), now));
         let source = Rc::new(source);
         tokio::task::spawn_local(Rc::clone(&port).pull(Rc::clone(&source), Rc::clone(&self.aside)));
         tokio::task::spawn_local(Rc::clone(&port).push(Rc::clone(&source), Rc::clone(&self.aside)));
@@ -286,7 +290,9 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
                 shards,
                 pools: self.desk.pools().map(|(id, pool)| look_at(id, pool)).collect(),
                 sources: self.ports.iter().flatten().map(|port| port.look(now)).collect(),
+                gone: self.gone.clone(),
                 held: self.desk.held(),
+                twins: self.desk.tracker().twins(),
                 bytes: self.desk.bytes(),
                 owed: self.desk.owed(),
                 default_used: self.desk.default_used(),
@@ -361,6 +367,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
                 port.is_retired() && port.is_quiet() && self.desk.tracker().held_by(port.id) == 0
             });
             if done && let Some(port) = slot.take() {
+                self.gone.entry(port.queue.clone()).or_default().add(&port.counts());
                 port.close();
             }
         }

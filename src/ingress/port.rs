@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use shards::clock::{Clock, Moment};
 use shards::desk::{Arrival, Receipt, Tell};
-use shards::model::{DeadReason, NackReason, Parcel, SourceId, Ticket};
+use shards::model::{DeadReason, NackReason, Ordering, Parcel, SourceId, Ticket};
 use tokio::sync::Notify;
 
 use super::aside::{Letter, SetAside};
@@ -19,6 +19,8 @@ use super::source::{Answer, ReceiveError, Scope, Source, Unreadable};
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// How often a broker is asked how much waits there.
 const DEPTH_EVERY: Duration = Duration::from_secs(5);
+/// Messages of one batch that are logged when they are set aside.
+const LETTERS_LOGGED: usize = 5;
 /// Delay of a message that can't be read and could not be set aside.
 const UNREADABLE_DELAY_S: u32 = 30;
 
@@ -26,6 +28,7 @@ const UNREADABLE_DELAY_S: u32 = 30;
 pub(super) struct Port {
     pub(super) id: SourceId,
     pub(super) queue: String,
+    ordering: Ordering,
     scope: Scope,
     /// Messages that may be asked for; 0 = do not poll.
     room: Cell<usize>,
@@ -49,10 +52,17 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub(super) fn new(id: SourceId, queue: String, scope: Scope, changed: Rc<Notify>, now: Moment) -> Self {
+    pub(super) fn new(
+        (id, queue): (SourceId, String),
+        ordering: Ordering,
+        scope: Scope,
+        changed: Rc<Notify>,
+        now: Moment,
+    ) -> Self {
         Self {
             id,
             queue,
+            ordering,
             scope,
             room: Cell::new(0),
             receiving: Cell::new(false),
@@ -123,6 +133,10 @@ impl Port {
         self.must_settle.notify_one();
     }
 
+    pub(super) fn counts(&self) -> SourceCounts {
+        self.counts.get()
+    }
+
     pub(super) fn is_retired(&self) -> bool {
         self.retired.get()
     }
@@ -131,6 +145,7 @@ impl Port {
         SourceLook {
             id: self.id,
             queue: self.queue.clone(),
+            ordering: self.ordering,
             retired: self.retired.get(),
             paused: !self.receiving.get() && self.room.get() == 0,
             since_poll: now.since(self.polled_at.get()),
@@ -254,8 +269,10 @@ impl Port {
             }
         }
         let count = letters.len() as u64;
+        let reasons: Vec<DeadReason> = letters.iter().map(|letter| letter.reason).collect();
+        note_letters(&letters);
         if aside.set_aside(letters).await.is_ok() {
-            self.count(|counts| counts.set_aside += count);
+            self.count(|counts| reasons.iter().for_each(|&reason| counts.set_aside[reason as usize] += 1));
             let ack = |(receipt, ticket): (Receipt, Ticket)| (receipt, Tell::Ack { ticket: Some(ticket) });
             rest.extend(tickets.into_iter().map(ack));
         } else {
@@ -289,11 +306,12 @@ impl Port {
             });
         }
         let count = letters.len() as u64;
+        note_letters(&letters);
         let kept = aside.set_aside(letters).await.is_ok();
         self.count(|counts| {
             counts.unreadable += count;
             if kept {
-                counts.set_aside += count;
+                counts.set_aside[DeadReason::Malformed as usize] += count;
             } else {
                 counts.not_set_aside += count;
             }
@@ -333,6 +351,27 @@ impl Port {
         let mut counts = self.counts.get();
         change(&mut counts);
         self.counts.set(counts);
+    }
+}
+
+/// Says which messages are set aside, a few of each batch: a target that refuses all must not fill the disk.
+fn note_letters(letters: &[Letter]) {
+    for letter in letters.iter().take(LETTERS_LOGGED) {
+        tracing::warn!(
+            id = letter.id,
+            queue = letter.queue,
+            group = letter.group,
+            pool = letter.pool,
+            target = letter.target,
+            status = letter.status,
+            attempts = letter.attempts,
+            reason = letter.reason.name(),
+            "message set aside: {}",
+            letter.detail
+        );
+    }
+    if letters.len() > LETTERS_LOGGED {
+        tracing::warn!(count = letters.len() - LETTERS_LOGGED, "and more messages set aside");
     }
 }
 

@@ -5,13 +5,14 @@ mod support;
 
 mod admin;
 mod changes;
-mod deadletter;
 mod config;
+mod deadletter;
 mod delivery;
 mod fallback;
 mod hostile;
 mod queue;
 mod queue_faults;
+mod run;
 mod sink;
-mod talk;
 mod sync;
+mod talk;

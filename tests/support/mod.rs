@@ -6,6 +6,7 @@ pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod queue;
 pub(crate) mod rig;
+pub(crate) mod router;
 pub(crate) mod sink;
 pub(crate) mod temp;
 pub(crate) mod wait;

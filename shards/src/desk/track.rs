@@ -334,6 +334,12 @@ impl Tracker {
         self.entries.iter().flatten().filter(|entry| entry.source == source).count()
     }
 
+    /// Messages held that are chained to another. Looks at every slot.
+    #[must_use]
+    pub fn twins(&self) -> usize {
+        self.entries.iter().flatten().filter(|entry| matches!(entry.stage, Stage::TwinOf(_))).count()
+    }
+
     /// Up to `max` slots in use, oldest arrival first.
     #[must_use]
     pub fn oldest(&self, max: usize) -> Vec<u32> {

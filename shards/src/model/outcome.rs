@@ -178,6 +178,21 @@ pub enum DeadReason {
     Malformed,
 }
 
+impl DeadReason {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Refused, Self::Exhausted, Self::Malformed];
+
+    /// For people and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "REFUSED",
+            Self::Exhausted => "EXHAUSTED",
+            Self::Malformed => "MALFORMED",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,115 @@
+//! The consumers of all queues: made, replaced and retired. Control thread.
+
+use std::io;
+
+use shards::model::SourceId;
+
+use crate::broker::sqlite::{Durability, SqliteWriter};
+use crate::broker::{self, Queue};
+use crate::ingress::{Command, Handle, IngressSnapshot};
+use crate::topology::{QueueEntry, QueueUri};
+
+use super::viewing::is_healthy;
+
+/// A queue and who consumes it now.
+struct Consumer {
+    entry: QueueEntry,
+    /// `None`: it could not be made; tried again at the next health check.
+    source: Option<SourceId>,
+    writer: Option<SqliteWriter>,
+}
+
+/// All of them, in the order of the config.
+pub(super) struct Consumers {
+    handle: Handle<Queue>,
+    all: Vec<Consumer>,
+    unclean: bool,
+}
+
+impl Consumers {
+    pub(super) const fn new(handle: Handle<Queue>, unclean: bool) -> Self {
+        Self { handle, all: Vec::new(), unclean }
+    }
+
+    /// Consumes a queue from now on. A queue that can't be opened stays in the list and is tried again.
+    ///
+    /// # Errors
+    /// Why it can't be opened.
+    pub(super) async fn add(&mut self, entry: QueueEntry) -> io::Result<()> {
+        let made = self.make(&entry).await;
+        let (source, writer, result) = match made {
+            Ok((source, writer)) => (Some(source), writer, Ok(())),
+            Err(error) => (None, None, Err(error)),
+        };
+        self.all.retain(|consumer| consumer.entry.name != entry.name);
+        self.all.push(Consumer { entry, source, writer });
+        result
+    }
+
+    async fn make(&self, entry: &QueueEntry) -> io::Result<(SourceId, Option<SqliteWriter>)> {
+        let writer = match &entry.uri {
+            QueueUri::Sqlite(path) => {
+                let path = path.clone();
+                let open = move || SqliteWriter::open(&path, Durability::default());
+                Some(tokio::task::spawn_blocking(open).await.map_err(io::Error::other)??)
+            }
+            _ => None,
+        };
+        let make = broker::make(entry)?;
+        let answer = self.handle.add_source(&entry.name, make, self.unclean).map_err(io::Error::other)?;
+        let source = answer.recv_async().await.map_err(io::Error::other)??;
+        Ok((source, writer))
+    }
+
+    /// The new consumer first, then the old one drains.
+    ///
+    /// # Errors
+    /// The new one can't be made; the old one goes on.
+    pub(super) async fn rebuild(&mut self, entry: QueueEntry) -> io::Result<()> {
+        let (source, writer) = self.make(&entry).await?;
+        if let Some(old) = self.all.iter_mut().find(|consumer| consumer.entry.name == entry.name) {
+            let retired = old.source.replace(source);
+            old.entry = entry;
+            old.writer = writer;
+            self.retire(retired);
+        } else {
+            self.all.push(Consumer { entry, source: Some(source), writer });
+        }
+        Ok(())
+    }
+
+    /// Consumes a queue no more; what it handed over is still settled.
+    pub(super) fn remove(&mut self, name: &str) {
+        if let Some(at) = self.all.iter().position(|consumer| consumer.entry.name == name) {
+            let gone = self.all.remove(at);
+            self.retire(gone.source);
+        }
+    }
+
+    fn retire(&self, source: Option<SourceId>) {
+        if let Some(source) = source {
+            // An ingress that has ended has no consumers.
+            let _ = self.handle.send(Command::RetireSource { source });
+        }
+    }
+
+    /// Queues whose consumer must be replaced: never made, stopped, or silent for too long.
+    pub(super) fn unhealthy(&self, look: &IngressSnapshot) -> Vec<QueueEntry> {
+        let sick = |consumer: &&Consumer| match consumer.source {
+            None => true,
+            Some(source) => look.sources.iter().find(|it| it.id == source).is_none_or(|it| !is_healthy(it)),
+        };
+        self.all.iter().filter(sick).map(|consumer| consumer.entry.clone()).collect()
+    }
+
+    /// Queues that can be published to.
+    pub(super) fn writers(&self) -> Vec<(String, SqliteWriter)> {
+        let writer = |it: &Consumer| Some((it.entry.name.clone(), it.writer.clone()?));
+        self.all.iter().filter_map(writer).collect()
+    }
+
+    /// All queues.
+    pub(super) fn entries(&self) -> Vec<QueueEntry> {
+        self.all.iter().map(|consumer| consumer.entry.clone()).collect()
+    }
+}

@@ -1,0 +1,508 @@
+//! The control loop: one task that owns the running topology and changes it; looks at the engine every
+//! second; runs the scheduled work of the router document; ends in its four steps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shards::clock::Clock;
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
+use tracing::{error, info, warn};
+
+use super::audit::{Auditor, leak};
+use super::console::{Console, Order, changed};
+use super::consumers::Consumers;
+use super::notices::{self, Said};
+use super::viewing::{Gallery, Taken, pool_code};
+use crate::admin::{PoolChange, RouterError};
+use crate::config::Settings;
+use crate::ingress::IngressSnapshot;
+use crate::sync::diff::{Changes, diff};
+use crate::sync::document::{Problem, ProblemKind};
+use crate::sync::fetch::{FailedTry, FetchError, Fetched, fetch};
+use crate::sync::{Accepted, Begin, accept, begin, cache, pool_limits};
+use crate::telemetry::warnings::{Severity, WarningCode};
+use crate::topology::{PoolEntry, Topology};
+use crate::view::{DeadLetterFilter, State, View};
+
+/// How often the engine is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The router document's schedule.
+const HEALTH_EVERY: Duration = Duration::from_secs(60);
+const LEAKS_EVERY: Duration = Duration::from_secs(30);
+/// How often dead letters are counted.
+const LETTERS_EVERY: Duration = Duration::from_secs(5);
+
+/// Why the loop ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Asked to.
+    Signal(&'static str),
+    /// The first config sync failed.
+    NoConfig(String),
+    /// The engine is gone.
+    EngineGone(String),
+}
+
+/// The loop's state.
+pub(super) struct Control {
+    pub(super) settings: Settings,
+    /// Reads the settings again.
+    pub(super) reload: Box<dyn Fn() -> Result<Settings, String>>,
+    pub(super) console: Arc<Console>,
+    pub(super) consumers: Consumers,
+    pub(super) orders: flume::Receiver<Order>,
+    /// What is the same in every view.
+    pub(super) frame: View,
+    pub(super) configured: Topology,
+    pub(super) running: Topology,
+    pub(super) overrides: BTreeMap<String, PoolChange>,
+    pub(super) gallery: Gallery,
+    pub(super) auditor: Auditor,
+    pub(super) last: IngressSnapshot,
+}
+
+type Synced = Result<Fetched, FetchError>;
+
+impl Control {
+    /// Runs until the process is to end.
+    pub(super) async fn run(&mut self) -> End {
+        let mut signals = match Signals::new() {
+            Ok(signals) => signals,
+            Err(error) => return End::EngineGone(format!("watch for signals: {error}")),
+        };
+        let (synced, sync_results) = flume::bounded::<Synced>(1);
+        let sync_every = self.settings.sync.interval;
+        let mut sync_at = self.begin(&synced).await;
+        let mut looks = ticker(LOOK_EVERY, Duration::ZERO);
+        let mut health = ticker(HEALTH_EVERY, HEALTH_EVERY);
+        let mut leaks = ticker(LEAKS_EVERY, LEAKS_EVERY);
+        let mut letters = ticker(LETTERS_EVERY, Duration::ZERO);
+        loop {
+            tokio::select! {
+                signal = signals.next() => match signal {
+                    Signal::End(name) => return End::Signal(name),
+                    Signal::HangUp => self.on_hang_up(&synced).await,
+                },
+                _ = looks.tick() => if let Err(end) = self.look().await { return end },
+                _ = health.tick() => self.check_health().await,
+                _ = leaks.tick() => self.check_leaks(),
+                _ = letters.tick() => self.count_letters().await,
+                Ok(order) = self.orders.recv_async() => self.on_order(order),
+                () = until(sync_at) => {
+                    sync_at = None;
+                    self.start_sync(&synced);
+                }
+                Ok(result) = sync_results.recv_async() => {
+                    if let Err(end) = self.on_synced(result).await {
+                        return end;
+                    }
+                    sync_at = Some(Instant::now() + sync_every);
+                }
+            }
+        }
+    }
+
+    /// Starts with the local topology, or says when to fetch the platform's.
+    async fn begin(&mut self, synced: &flume::Sender<Synced>) -> Option<Instant> {
+        if !self.settings.enabled {
+            info!("message-router.enabled is false: nothing is consumed");
+            self.frame.state = State::Disabled;
+            return None;
+        }
+        if self.settings.sync.url.is_some() {
+            let first = self.settings.sync.first_delay;
+            info!(delay_s = first.as_secs_f64(), "first config sync");
+            let _ = synced;
+            return Some(Instant::now() + first);
+        }
+        let topology = self.settings.topology.clone();
+        let changes = diff(&Topology::default(), &topology);
+        self.configured = topology;
+        self.apply(changes).await;
+        self.frame.state = State::Running;
+        None
+    }
+
+    fn start_sync(&self, synced: &flume::Sender<Synced>) {
+        let Some(url) = self.settings.sync.url.clone() else { return };
+        let (sync, limits, synced) =
+            (self.settings.sync.clone(), pool_limits(&self.settings), synced.clone());
+        tokio::task::spawn_local(async move {
+            let report = |failed: FailedTry<'_>| {
+                warn!(attempt = failed.number, of = failed.of, error = %failed.error, "config sync failed");
+            };
+            let _ = synced.send(fetch(&sync, &url, limits, report).await);
+        });
+    }
+
+    async fn on_synced(&mut self, fetched: Synced) -> Result<(), End> {
+        if self.frame.state == State::Starting {
+            return self.on_first_synced(fetched).await;
+        }
+        let result = match &fetched {
+            Ok(fetched) => {
+                let may = self.settings.sync.allow_mass_removal;
+                accept(&fetched.document, &self.configured, may)
+                    .map_err(|error| (WarningCode::ConfigRefused, Severity::Error, error.to_string()))
+            }
+            Err(error) => Err((WarningCode::ConfigSyncFailed, Severity::Warn, error.to_string())),
+        };
+        match (result, fetched) {
+            (Ok(accepted), Ok(fetched)) => self.take_on(accepted, Some(&fetched)).await,
+            (Err((code, severity, why)), _) => {
+                self.say(code, severity, "sync", &format!("{why}; the config in effect stays"));
+            }
+            (Ok(_), Err(_)) => {}
+        }
+        Ok(())
+    }
+
+    async fn on_first_synced(&mut self, fetched: Synced) -> Result<(), End> {
+        let cached = match &self.settings.sync.url {
+            Some(url) => {
+                let (file, sync) = (self.settings.cache_file(), &self.settings.sync);
+                cache::read(&file, url, sync.body_bytes_max, pool_limits(&self.settings)).unwrap_or_else(
+                    |error| {
+                        warn!(%error, "the cached config can't be used");
+                        None
+                    },
+                )
+            }
+            None => None,
+        };
+        match begin(fetched, cached, &self.settings.sync) {
+            Begin::Fresh(accepted, fetched) => self.take_on(*accepted, Some(&fetched)).await,
+            Begin::FromCache(accepted, why) => {
+                let text = format!("{why}; started from the last good config on disk");
+                self.say(WarningCode::ConfigSyncFailed, Severity::Warn, "sync", &text);
+                self.take_on(*accepted, None).await;
+            }
+            Begin::Stop(why) => {
+                let text = format!("the first config sync failed: {why}");
+                self.say(WarningCode::ConfigSyncFailed, Severity::Critical, "sync", &text);
+                return Err(End::NoConfig(text));
+            }
+        }
+        self.frame.state = State::Running;
+        Ok(())
+    }
+
+    async fn take_on(&mut self, accepted: Accepted, fetched: Option<&Fetched>) {
+        for Problem { kind, text } in &accepted.problems {
+            let (code, severity) = match kind {
+                ProblemKind::Entry => (WarningCode::Configuration, Severity::Error),
+                ProblemKind::PoolLimit => (WarningCode::PoolLimit, Severity::Critical),
+                ProblemKind::PoolsNearLimit => (WarningCode::PoolLimit, Severity::Warn),
+            };
+            self.say(code, severity, "sync", text);
+        }
+        self.configured = accepted.topology;
+        let changes = diff(&self.running, &self.wanted());
+        if !changes.is_empty() {
+            self.apply(changes).await;
+        }
+        if let (Some(fetched), Some(url)) = (fetched, &self.settings.sync.url) {
+            let file = self.settings.cache_file();
+            if let Err(error) = cache::write(&file, url, &fetched.body, fetched.fetched_unix_s) {
+                warn!(%error, "the config could not be kept on disk");
+            }
+        }
+    }
+
+    /// What is configured, with what an operator changed since.
+    fn wanted(&self) -> Topology {
+        let mut wanted = self.configured.clone();
+        for pool in &mut wanted.pools {
+            if let Some(&change) = self.overrides.get(&pool.code) {
+                pool.spec = changed(pool.spec, change);
+            }
+        }
+        wanted
+    }
+
+    async fn apply(&mut self, changes: Changes) {
+        for line in changes.lines() {
+            info!("{line}");
+        }
+        self.check_pool_count();
+        let handle = self.console.handle.clone();
+        for PoolEntry { code, spec } in &changes.pools_set {
+            let _ = handle.set_pool(code, *spec);
+        }
+        for queue in changes.queues_added {
+            let name = queue.name.clone();
+            if let Err(error) = self.consumers.add(queue).await {
+                let text = format!("queue {name} can't be consumed: {error}; it is tried again every minute");
+                self.say(WarningCode::QueueInvalid, Severity::Error, &name, &text);
+            }
+        }
+        for queue in changes.queues_rebuilt {
+            let name = queue.name.clone();
+            if let Err(error) = self.consumers.rebuild(queue).await {
+                let text = format!(
+                    "queue {name} can't be consumed as configured now: {error}; its old consumer goes on"
+                );
+                self.say(WarningCode::QueueInvalid, Severity::Error, &name, &text);
+            }
+        }
+        for name in &changes.queues_removed {
+            self.consumers.remove(name);
+        }
+        for code in &changes.pools_removed {
+            let _ = handle.send(crate::ingress::Command::RemovePool { code: code.clone() });
+            self.overrides.remove(code);
+        }
+        self.running = self.wanted();
+        *self.console.writers.write() = self.consumers.writers();
+    }
+
+    fn check_pool_count(&self) {
+        let (count, warn_at) = (self.wanted().pools.len(), self.settings.pools_warn_at);
+        if count >= warn_at && self.settings.sync.url.is_none() {
+            let text = format!(
+                "{count} pools; {} is the most, and the warning starts at {warn_at}",
+                self.settings.pools_max
+            );
+            self.say(WarningCode::PoolLimit, Severity::Warn, "config", &text);
+        }
+    }
+
+    /// SIGHUP: the local file again, or a sync at once.
+    async fn on_hang_up(&mut self, synced: &flume::Sender<Synced>) {
+        if self.frame.state != State::Running {
+            return;
+        }
+        if self.settings.sync.url.is_some() {
+            info!("SIGHUP: config sync");
+            return self.start_sync(synced);
+        }
+        match (self.reload)() {
+            Err(text) => self.say(WarningCode::ConfigRefused, Severity::Error, "config", &text),
+            Ok(settings) => {
+                let changes = diff(&self.configured, &settings.topology);
+                if let Err(refused) = changes.guard(&self.configured, settings.sync.allow_mass_removal) {
+                    return self.say(
+                        WarningCode::ConfigRefused,
+                        Severity::Error,
+                        "config",
+                        &refused.to_string(),
+                    );
+                }
+                info!("SIGHUP: config read again");
+                self.configured = settings.topology;
+                let changes = diff(&self.running, &self.wanted());
+                self.apply(changes).await;
+            }
+        }
+    }
+
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::SetPool { code, change, reply } => {
+                let _ = reply.send(self.set_pool(code, change));
+            }
+        }
+    }
+
+    fn set_pool(&mut self, code: String, change: PoolChange) -> Result<(), RouterError> {
+        let known = self.running.pools.iter_mut().find(|pool| pool.code == code);
+        let spec = match known {
+            Some(pool) => {
+                pool.spec = changed(pool.spec, change);
+                pool.spec
+            }
+            // Made on demand for messages without a known pool.
+            None => match self.last.pools.iter().find(|pool| pool.code == code) {
+                Some(pool) => changed(pool.spec, change),
+                None => return Err(RouterError::PoolUnknown(code)),
+            },
+        };
+        info!(pool = %code, concurrency = spec.concurrency, rate = ?spec.rate_per_minute, "pool changed by an operator");
+        self.console.handle.set_pool(&code, spec).map_err(|error| RouterError::Failed(error.to_string()))?;
+        let earlier = self.overrides.get(&code).copied();
+        self.overrides.insert(code, merged(earlier, change));
+        Ok(())
+    }
+
+    async fn look(&mut self) -> Result<(), End> {
+        let mut look = match self.console.handle.look().await {
+            Ok(look) => look,
+            Err(error) => return Err(End::EngineGone(error.to_string())),
+        };
+        let unix_ms = unix_ms();
+        let taken = Taken { at: Clock.now(), unix_ms };
+        let (warned, noticed) = (std::mem::take(&mut look.warnings), std::mem::take(&mut look.notices));
+        let queue = |id| {
+            let source = look.sources.iter().find(|source| source.id == id);
+            source.map(|source| source.queue.clone()).unwrap_or_default()
+        };
+        let mut said: Vec<Said> = warned.iter().map(|warning| notices::of_desk(warning, queue)).collect();
+        said.extend(noticed.iter().filter_map(|notice| notices::of_shard(notice, |id| pool_code(&look, id))));
+        said.extend(self.of_sources(&look));
+        self.last = look.clone();
+        let mut view = self.gallery.show(look, &self.consumers.entries(), taken, self.frame.clone());
+        said.extend(self.auditor.look(&view, &self.last, taken.at).iter().map(notices::of_audit));
+        for Said { code, severity, source, message } in said {
+            self.say(code, severity, &source, &message);
+        }
+        view.warnings = self.console.warnings.unacknowledged(unix_ms);
+        view.not_ready = self.not_ready(&view);
+        view.ready = view.not_ready.is_empty();
+        *self.console.view.write() = Arc::new(view);
+        Ok(())
+    }
+
+    /// Messages that could not be read, or not be set aside, since the last look.
+    fn of_sources(&self, look: &IngressSnapshot) -> Vec<Said> {
+        let mut said = Vec::new();
+        for source in &look.sources {
+            let before = self.last.sources.iter().find(|other| other.id == source.id);
+            let before = before.map(|before| before.counts).unwrap_or_default();
+            let queue = &source.queue;
+            if source.counts.unreadable > before.unreadable {
+                said.push(Said {
+                    code: WarningCode::Processing,
+                    severity: Severity::Warn,
+                    source: queue.clone(),
+                    message: format!("queue {queue} had messages that can't be read: they are set aside, `corelane dlq list --reason MALFORMED` shows why"),
+                });
+            }
+            if source.counts.not_set_aside > before.not_set_aside {
+                said.push(Said {
+                    code: WarningCode::DeadLetterFailed,
+                    severity: Severity::Critical,
+                    source: queue.clone(),
+                    message: format!("messages of queue {queue} could not be set aside and went back: look at the dead-letter store's disk"),
+                });
+            }
+        }
+        said
+    }
+
+    fn not_ready(&self, view: &View) -> Vec<String> {
+        let mut why: Vec<String> = match view.state {
+            State::Starting => vec!["the first config sync is not done".into()],
+            State::Draining => vec!["the router is ending".into()],
+            State::Running | State::Disabled => Vec::new(),
+        };
+        why.extend(self.auditor.stalled().map(|pool| format!("pool {pool} has messages and finishes none")));
+        why
+    }
+
+    async fn check_health(&mut self) {
+        if self.frame.state != State::Running {
+            return;
+        }
+        for queue in self.consumers.unhealthy(&self.last) {
+            let name = queue.name.clone();
+            let text = format!("queue {name} was not polled for 60 s: its consumer is restarted");
+            self.say(WarningCode::ConsumerRestart, Severity::Warn, &name, &text);
+            if let Err(error) = self.consumers.rebuild(queue).await {
+                let text = format!("the consumer of queue {name} could not be restarted: {error}");
+                self.say(WarningCode::ConsumerRestartFailed, Severity::Critical, &name, &text);
+            }
+        }
+        *self.console.writers.write() = self.consumers.writers();
+    }
+
+    fn check_leaks(&self) {
+        if let Some((tracked, room)) = leak(&self.last) {
+            let text =
+                format!("{tracked} messages are tracked, more than the {room} that all pools can hold");
+            self.say(WarningCode::PipelineMapLeak, Severity::Warn, "router", &text);
+        }
+    }
+
+    async fn count_letters(&mut self) {
+        match self.console.letters.count(DeadLetterFilter::default()).await {
+            Ok(count) => self.frame.dead_letters = count,
+            Err(error) => {
+                let text = format!("the dead-letter store can't be read: {error}");
+                self.say(WarningCode::DeadLetterFailed, Severity::Critical, "dead letters", &text);
+            }
+        }
+    }
+
+    fn say(&self, code: WarningCode, severity: Severity, source: &str, message: &str) {
+        match severity {
+            Severity::Info => info!(code = code.name(), source, "{message}"),
+            Severity::Warn => warn!(code = code.name(), source, "{message}"),
+            Severity::Error | Severity::Critical => error!(code = code.name(), source, "{message}"),
+        }
+        self.console.warnings.add(code, severity, source, message, unix_ms());
+    }
+}
+
+/// What an operator changed earlier, and what now.
+fn merged(earlier: Option<PoolChange>, now: PoolChange) -> PoolChange {
+    use crate::admin::RateChange;
+    let Some(earlier) = earlier else { return now };
+    PoolChange {
+        concurrency: now.concurrency.or(earlier.concurrency),
+        rate: if now.rate == RateChange::Keep { earlier.rate } else { now.rate },
+    }
+}
+
+fn ticker(every: Duration, first: Duration) -> tokio::time::Interval {
+    let mut ticker =
+        if first.is_zero() { interval(every) } else { interval_at(Instant::now() + first, every) };
+    ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticker
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What a signal asks for.
+pub(super) enum Signal {
+    End(&'static str),
+    HangUp,
+}
+
+/// Signals that the loop listens to.
+pub(super) struct Signals {
+    term: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    pub(super) async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.term.recv() => Signal::End("SIGTERM"),
+            _ = self.interrupt.recv() => Signal::End("SIGINT"),
+            _ = self.hang_up.recv() => Signal::HangUp,
+        }
+    }
+}
+
+impl Control {
+    /// Lets clients see that the router is ending, though the engine is looked at no more.
+    pub(super) fn show_draining(&self) {
+        let mut view = View::clone(&self.console.view.read());
+        view.state = State::Draining;
+        view.ready = false;
+        view.not_ready = vec!["the router is ending".into()];
+        *self.console.view.write() = Arc::new(view);
+    }
+}

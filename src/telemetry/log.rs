@@ -1,0 +1,33 @@
+//! Logs: text on a terminal, a JSON object per line elsewhere.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Text on a terminal, JSON elsewhere.
+    Auto,
+    /// Text.
+    Text,
+    /// JSON.
+    Json,
+}
+
+/// Starts logging to standard error. Once per process.
+///
+/// # Errors
+/// The filter can't be read; the text says what is wrong with it.
+pub fn start(filter: &str, shape: Shape) -> Result<(), String> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| format!("log filter {filter:?}: {error}"))?;
+    let terminal = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let json = shape == Shape::Json || (shape == Shape::Auto && !terminal);
+    let started = if json {
+        builder.json().flatten_event(true).with_current_span(false).try_init()
+    } else {
+        builder.with_target(false).with_ansi(terminal).compact().try_init()
+    };
+    started.map_err(|error| format!("start logging: {error}"))
+}

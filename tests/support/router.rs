@@ -1,0 +1,304 @@
+//! The real program in a directory of its own: started, asked over HTTP, signalled and killed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::wait::until;
+
+/// Longest that a start may take on a busy machine.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// A directory that goes when it is dropped.
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("corelane-run-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a directory for the test");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// `corelane sink` as a process that outlives routers, with its log.
+pub(crate) struct SinkProgram {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: PathBuf,
+}
+
+impl SinkProgram {
+    pub(crate) fn start(dir: &Dir) -> Self {
+        Self::at(dir, "127.0.0.1:0")
+    }
+
+    /// At a fixed address: to be down for a while and come back.
+    pub(crate) fn at(dir: &Dir, listen: &str) -> Self {
+        let log = dir.join("sink.log");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_corelane"))
+            .args(["sink", "--listen", listen, "--log"])
+            .arg(&log)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the sink starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
+        let address = line.trim().rsplit('/').next().and_then(|text| text.parse().ok());
+        Self { child, address: address.unwrap_or_else(|| panic!("an address in {line:?}")), log }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Ids answered with success, in order.
+    pub(crate) fn delivered(&self) -> Vec<String> {
+        self.answers()
+            .into_iter()
+            .filter(|(_, status)| (200..300).contains(status))
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// Ids and statuses, in order.
+    pub(crate) fn answers(&self) -> Vec<(String, u16)> {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let line = |line: &str| {
+            let mut words = line.split('\t');
+            let id = words.nth(1)?.to_owned();
+            Some((id, words.nth(1)?.parse().ok()?))
+        };
+        text.lines().filter_map(line).collect()
+    }
+
+    pub(crate) fn kill(mut self) -> SocketAddr {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.address
+    }
+}
+
+impl Drop for SinkProgram {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `corelane run`.
+pub(crate) struct Router {
+    child: Child,
+    pub(crate) admin: SocketAddr,
+    errors: PathBuf,
+}
+
+impl Router {
+    /// Starts it in `dir` on a free port and waits until it is ready.
+    pub(crate) fn start(dir: &Dir, flags: &[&str]) -> Self {
+        let router = Self::spawn(dir, flags, &[]);
+        router.wait_ready();
+        router
+    }
+
+    /// Starts it and does not wait for readiness, only for the address.
+    pub(crate) fn spawn(dir: &Dir, flags: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut router = Self::spawn_raw(dir, flags, env);
+        let start = Instant::now();
+        while router.admin.port() == 0 {
+            let text = std::fs::read_to_string(&router.errors).unwrap_or_default();
+            let at = text.lines().find_map(|line| line.split("dashboard http://").nth(1));
+            if let Some(address) = at.and_then(|rest| rest.split(['/', ' ', '"']).next()?.parse().ok()) {
+                router.admin = address;
+            }
+            let over = router.child.try_wait().expect("it can be waited for");
+            assert!(over.is_none(), "it ended at once: {over:?}\n{text}");
+            assert!(start.elapsed() < START_MAX, "no dashboard address in:\n{text}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        router
+    }
+
+    /// Starts it and waits for nothing.
+    pub(crate) fn spawn_raw(dir: &Dir, flags: &[&str], env: &[(&str, &str)]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let errors = dir.join(&format!("router-{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let log = File::create(&errors).expect("a log file");
+        let child = Command::new(env!("CARGO_BIN_EXE_corelane"))
+            .current_dir(dir.path())
+            .args(["run", "--listen", "127.0.0.1:0"])
+            .args(flags)
+            .env_clear()
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .expect("the router starts");
+        Self { child, admin: SocketAddr::from(([127, 0, 0, 1], 0)), errors }
+    }
+
+    pub(crate) fn wait_ready(&self) {
+        until(START_MAX, "ready", || self.get("/health/ready").0 == 200, || self.log());
+    }
+
+    /// What it printed so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        request(self.admin, "GET", path, "").unwrap_or((0, String::new()))
+    }
+
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let (status, body) = self.get(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> (u16, String) {
+        request(self.admin, "POST", path, body).unwrap_or((0, String::new()))
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        request(self.admin, method, path, body).unwrap_or((0, String::new()))
+    }
+
+    /// Publishes messages and fails if they are not taken.
+    pub(crate) fn publish(&self, messages: &[Value]) {
+        let (status, said) = self.post("/api/messages", &Value::from(messages).to_string());
+        assert!((200..300).contains(&status), "{status} {said}");
+    }
+
+    /// The warning with this code, if there is one.
+    pub(crate) fn warning(&self, code: &str) -> Option<Value> {
+        let all = self.json("/api/warnings");
+        let list = all.as_array().or_else(|| all["warnings"].as_array()).or_else(|| all["items"].as_array());
+        list.expect("a list of warnings").iter().find(|warning| warning["code"] == code).cloned()
+    }
+
+    pub(crate) fn wait_warning(&self, code: &str) -> Value {
+        until(START_MAX, code, || self.warning(code).is_some(), || self.get("/api/warnings"));
+        self.warning(code).expect("it was there")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")).expect("not zero");
+        kill_process(pid, signal).expect("our own child");
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    pub(crate) fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGTERM, and how it ended.
+    pub(crate) fn stop(mut self) -> (ExitStatus, Duration) {
+        let start = Instant::now();
+        self.terminate();
+        let status = self.wait_end(Duration::from_secs(60));
+        (status, start.elapsed())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait_end(&mut self, max: Duration) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status;
+            }
+            assert!(start.elapsed() < max, "it did not end in {max:?}:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A message for `/api/messages`.
+pub(crate) fn message(id: &str, group: &str, pool: &str, target: &str) -> Value {
+    let mut message = serde_json::json!({ "id": id, "mediationTarget": target });
+    if !group.is_empty() {
+        message["messageGroupId"] = group.into();
+    }
+    if !pool.is_empty() {
+        message["poolCode"] = pool.into();
+    }
+    message
+}
+
+/// One request on a connection of its own.
+pub(crate) fn request(at: SocketAddr, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(5)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let text = String::from_utf8_lossy(&answer);
+    let (head, rest) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    Some((status, if chunked { unchunk(rest) } else { rest.to_owned() }))
+}
+
+fn unchunk(text: &str) -> String {
+    let (mut rest, mut body) = (text, String::new());
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let Ok(size) = usize::from_str_radix(size.trim(), 16) else { break };
+        if size == 0 || after.len() < size {
+            break;
+        }
+        body.push_str(&after[..size]);
+        rest = after[size..].trim_start_matches("\r\n");
+    }
+    body
+}
