@@ -174,16 +174,17 @@ fn a_wrong_direction_is_caught() {
 }
 
 /// `src/`: modules that stay apart from the rest of the edge, and all that they may use of it.
-const EDGE: [(&str, &[&str]); 11] = [
+const EDGE: [(&str, &[&str]); 12] = [
     ("message", &[]),
-    ("topology", &[]),
+    ("secret", &[]),
+    ("topology", &["secret"]),
     ("view", &[]),
     ("ingress", &["view"]),
     ("broker", &["ingress", "message", "topology"]),
     ("deadletter", &["ingress", "broker", "message", "view"]),
     ("telemetry", &["view"]),
-    ("admin", &["view", "telemetry", "message"]),
-    ("sync", &["topology", "http"]),
+    ("admin", &["view", "telemetry", "message", "report"]),
+    ("sync", &["topology", "http", "secret", "config"]),
     ("sink", &[]),
     ("bench_report", &[]),
 ];

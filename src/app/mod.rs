@@ -10,6 +10,7 @@ mod consumers;
 mod control;
 mod marker;
 mod notices;
+mod syncing;
 mod viewing;
 
 use std::collections::BTreeMap;

@@ -129,18 +129,18 @@ impl Router {
     /// Starts it and does not wait for readiness, only for the address.
     pub(crate) fn spawn(dir: &Dir, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let mut router = Self::spawn_raw(dir, flags, env);
-        let start = Instant::now();
-        while router.admin.port() == 0 {
-            let text = std::fs::read_to_string(&router.errors).unwrap_or_default();
+        let (mut address, mut over) = (None, None);
+        let errors = router.errors.clone();
+        let text = || std::fs::read_to_string(&errors).unwrap_or_default();
+        let mut told = || {
+            let text = text();
             let at = text.lines().find_map(|line| line.split("dashboard http://").nth(1));
-            if let Some(address) = at.and_then(|rest| rest.split(['/', ' ', '"']).next()?.parse().ok()) {
-                router.admin = address;
-            }
-            let over = router.child.try_wait().expect("it can be waited for");
-            assert!(over.is_none(), "it ended at once: {over:?}\n{text}");
-            assert!(start.elapsed() < START_MAX, "no dashboard address in:\n{text}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            address = at.and_then(|rest| rest.split(['/', ' ', '"']).next()?.parse().ok());
+            over = router.child.try_wait().expect("it can be waited for");
+            address.is_some() || over.is_some()
+        };
+        until(START_MAX, "it says where its dashboard is", &mut told, text);
+        router.admin = address.unwrap_or_else(|| panic!("it ended at once: {over:?}\n{}", text()));
         router
     }
 
@@ -237,14 +237,13 @@ impl Router {
 
     /// Waits for its end.
     pub(crate) fn wait_end(&mut self, max: Duration) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("our own child") {
-                return status;
-            }
-            assert!(start.elapsed() < max, "it did not end in {max:?}:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let (mut status, errors) = (None, self.errors.clone());
+        let mut ended = || {
+            status = self.child.try_wait().expect("our own child");
+            status.is_some()
+        };
+        until(max, "its end", &mut ended, || std::fs::read_to_string(&errors).unwrap_or_default());
+        status.expect("it has ended")
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -1,0 +1,128 @@
+//! Config sync and reload: what comes from the platform or the file, judged and put into effect.
+
+use tracing::{info, warn};
+
+use super::control::{Control, End, Synced};
+use crate::sync::diff::diff;
+use crate::sync::document::{Problem, ProblemKind};
+use crate::sync::fetch::{FailedTry, Fetched, fetch};
+use crate::sync::{Accepted, Begin, accept, begin, cache, pool_limits};
+use crate::telemetry::warnings::{Severity, WarningCode};
+use crate::view::State;
+
+impl Control {
+    pub(super) fn start_sync(&self, synced: &flume::Sender<Synced>) {
+        let Some(url) = self.settings.sync.url.clone() else { return };
+        let (sync, limits, synced) =
+            (self.settings.sync.clone(), pool_limits(&self.settings), synced.clone());
+        tokio::task::spawn_local(async move {
+            let report = |failed: FailedTry<'_>| {
+                warn!(attempt = failed.number, of = failed.of, error = %failed.error, "config sync failed");
+            };
+            let _ = synced.send(fetch(&sync, &url, limits, report).await);
+        });
+    }
+
+    pub(super) async fn on_synced(&mut self, fetched: Synced) -> Result<(), End> {
+        if self.frame.state == State::Starting {
+            return self.on_first_synced(fetched).await;
+        }
+        let result = match &fetched {
+            Ok(fetched) => {
+                let may = self.settings.sync.allow_mass_removal;
+                accept(&fetched.document, &self.configured, may)
+                    .map_err(|error| (WarningCode::ConfigRefused, Severity::Error, error.to_string()))
+            }
+            Err(error) => Err((WarningCode::ConfigSyncFailed, Severity::Warn, error.to_string())),
+        };
+        match (result, fetched) {
+            (Ok(accepted), Ok(fetched)) => self.take_on(accepted, Some(&fetched)).await,
+            (Err((code, severity, why)), _) => {
+                self.say(code, severity, "sync", &format!("{why}; the config in effect stays"));
+            }
+            (Ok(_), Err(_)) => {}
+        }
+        Ok(())
+    }
+
+    async fn on_first_synced(&mut self, fetched: Synced) -> Result<(), End> {
+        let cached = match &self.settings.sync.url {
+            Some(url) => {
+                let (file, sync) = (self.settings.cache_file(), &self.settings.sync);
+                cache::read(&file, url, sync.body_bytes_max, pool_limits(&self.settings)).unwrap_or_else(
+                    |error| {
+                        warn!(%error, "the cached config can't be used");
+                        None
+                    },
+                )
+            }
+            None => None,
+        };
+        match begin(fetched, cached, &self.settings.sync) {
+            Begin::Fresh(accepted, fetched) => self.take_on(*accepted, Some(&fetched)).await,
+            Begin::FromCache(accepted, why) => {
+                let text = format!("{why}; started from the last good config on disk");
+                self.say(WarningCode::ConfigSyncFailed, Severity::Warn, "sync", &text);
+                self.take_on(*accepted, None).await;
+            }
+            Begin::Stop(why) => {
+                let text = format!("the first config sync failed: {why}");
+                self.say(WarningCode::ConfigSyncFailed, Severity::Critical, "sync", &text);
+                return Err(End::NoConfig(text));
+            }
+        }
+        self.frame.state = State::Running;
+        Ok(())
+    }
+
+    async fn take_on(&mut self, accepted: Accepted, fetched: Option<&Fetched>) {
+        for Problem { kind, text } in &accepted.problems {
+            let (code, severity) = match kind {
+                ProblemKind::Entry => (WarningCode::Configuration, Severity::Error),
+                ProblemKind::PoolLimit => (WarningCode::PoolLimit, Severity::Critical),
+                ProblemKind::PoolsNearLimit => (WarningCode::PoolLimit, Severity::Warn),
+            };
+            self.say(code, severity, "sync", text);
+        }
+        self.configured = accepted.topology;
+        let changes = diff(&self.running, &self.wanted());
+        if !changes.is_empty() {
+            self.apply(changes).await;
+        }
+        if let (Some(fetched), Some(url)) = (fetched, &self.settings.sync.url) {
+            let file = self.settings.cache_file();
+            if let Err(error) = cache::write(&file, url, &fetched.body, fetched.fetched_unix_s) {
+                warn!(%error, "the config could not be kept on disk");
+            }
+        }
+    }
+
+    /// SIGHUP: the local file again, or a sync at once.
+    pub(super) async fn on_hang_up(&mut self, synced: &flume::Sender<Synced>) {
+        if self.frame.state != State::Running {
+            return;
+        }
+        if self.settings.sync.url.is_some() {
+            info!("SIGHUP: config sync");
+            return self.start_sync(synced);
+        }
+        match (self.reload)() {
+            Err(text) => self.say(WarningCode::ConfigRefused, Severity::Error, "config", &text),
+            Ok(settings) => {
+                let changes = diff(&self.configured, &settings.topology);
+                if let Err(refused) = changes.guard(&self.configured, settings.sync.allow_mass_removal) {
+                    return self.say(
+                        WarningCode::ConfigRefused,
+                        Severity::Error,
+                        "config",
+                        &refused.to_string(),
+                    );
+                }
+                info!("SIGHUP: config read again");
+                self.configured = settings.topology;
+                let changes = diff(&self.running, &self.wanted());
+                self.apply(changes).await;
+            }
+        }
+    }
+}
