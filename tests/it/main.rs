@@ -10,6 +10,7 @@ mod deadletter;
 mod delivery;
 mod fallback;
 mod hostile;
+mod kills;
 mod queue;
 mod queue_faults;
 mod run;

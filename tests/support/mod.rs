@@ -4,6 +4,7 @@ pub(crate) mod fake;
 pub(crate) mod http;
 pub(crate) mod platform;
 pub(crate) mod process;
+pub(crate) mod publisher;
 pub(crate) mod queue;
 pub(crate) mod rig;
 pub(crate) mod router;

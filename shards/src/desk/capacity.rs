@@ -18,6 +18,8 @@ pub const DEFAULT_POOL: &str = "DEFAULT-POOL";
 pub const POOLS_MAX: usize = 10_000;
 /// The longest a message waits at its source for room.
 const ROOM_WAIT_MAX_S: u32 = 30;
+/// The same while the pool's pace is not known: short, because the pool may well be fast.
+const ROOM_WAIT_UNKNOWN_S: u32 = 2;
 
 /// Shorter times are too short to measure a pace by.
 const PACE_MIN: Duration = Duration::from_millis(10);
@@ -141,7 +143,7 @@ impl PoolDesk {
     #[expect(clippy::cast_sign_loss, reason = "a pace is not negative")]
     pub fn room_wait_s(&self, share: u32) -> u32 {
         if self.pace.per_s <= 0.0 {
-            return ROOM_WAIT_MAX_S;
+            return ROOM_WAIT_UNKNOWN_S;
         }
         ((share as f32 / self.pace.per_s).ceil() as u32).clamp(1, ROOM_WAIT_MAX_S)
     }
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn the_wait_for_room_follows_the_pools_pace() {
         let mut pool = pool(10, None);
-        assert_eq!(pool.room_wait_s(10), 30, "nothing measured yet");
+        assert_eq!(pool.room_wait_s(10), 2, "nothing measured yet");
         pool.held = 100;
         for n in 0..=20 {
             pool.on_settled(Moment::ZERO + Duration::from_millis(n * 100));

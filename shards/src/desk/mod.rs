@@ -410,7 +410,8 @@ impl Desk {
             return 0;
         }
         if state.recent.is_empty() {
-            return state.spec.batch_max;
+            // Where they go is not known yet: as few as the smallest pool can hold.
+            return state.spec.batch_max.min(PoolSpec::CAPACITY_MIN as usize);
         }
         let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));
         let free: usize = pools.map(|pool| pool.wants(state.spec.lease, self.tuning.prefetch) as usize).sum();

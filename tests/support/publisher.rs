@@ -1,0 +1,110 @@
+//! A publisher that writes to the queue's file itself and keeps a log of what it sent and what was confirmed,
+//! so that a router can be killed at any moment; and the judge, a program of its own, over that log and the sink's.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use corelane::broker::sqlite::{Durability, NewMessage, SqliteWriter};
+use serde_json::Value;
+
+use super::router::Dir;
+
+/// Messages published at once.
+const BATCH: u64 = 20;
+
+/// What to publish.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    /// Messages in all.
+    pub(crate) messages: u64,
+    /// Groups they are spread over.
+    pub(crate) groups: u64,
+    /// Between two batches.
+    pub(crate) pause: Duration,
+    /// Where they go.
+    pub(crate) target: String,
+    /// Their pool.
+    pub(crate) pool: &'static str,
+}
+
+/// A publisher at work in a thread of the test's process.
+pub(crate) struct Publisher {
+    thread: JoinHandle<u64>,
+    stop: Arc<AtomicBool>,
+    pub(crate) log: PathBuf,
+}
+
+impl Publisher {
+    pub(crate) fn start(dir: &Dir, load: Load) -> Self {
+        let log = dir.join("published.log");
+        let (queue, path) = (dir.join("corelane.db"), log.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || publish(&queue, &path, &load, &stopped));
+        Self { thread, stop, log }
+    }
+
+    /// Waits until all is published; how many were.
+    pub(crate) fn finish(self) -> u64 {
+        self.thread.join().expect("the publisher ends well")
+    }
+
+    /// Ends it after the batch at hand; how many were published.
+    pub(crate) fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.finish()
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+fn publish(queue: &Path, log: &Path, load: &Load, stop: &AtomicBool) -> u64 {
+    let writer = SqliteWriter::open_apart(queue, Durability::Full).expect("the queue's file opens");
+    let mut log = File::create(log).expect("a log");
+    let mut number = 0;
+    while number < load.messages && !stop.load(Ordering::Relaxed) {
+        let batch: Vec<u64> = (number..load.messages.min(number + BATCH)).collect();
+        number += batch.len() as u64;
+        let mut lines = String::new();
+        let mut messages = Vec::new();
+        for &n in &batch {
+            let group = format!("g{}", n % load.groups);
+            lines.push_str(&format!("0\tsent\tm{n}\t{group}\n"));
+            let body = serde_json::json!({
+                "id": format!("m{n}"), "poolCode": load.pool, "mediationTarget": load.target,
+                "messageGroupId": group,
+            });
+            messages.push(NewMessage { body: body.to_string().into_bytes(), ..NewMessage::default() });
+        }
+        log.write_all(lines.as_bytes()).expect("the log is written");
+        writer.publish_blocking(messages).expect("the queue takes them");
+        let kept: String = batch.iter().map(|n| format!("0\tkept\tm{n}\n")).collect();
+        log.write_all(kept.as_bytes()).expect("the log is written");
+        std::thread::park_timeout(load.pause);
+    }
+    number
+}
+
+/// The judge's verdict; the judge is another program and reads nothing but the logs.
+pub(crate) fn judge(published: &Path, answered: &Path, duplicates_max: usize) -> Value {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["run", "-q", "-p", "judge", "--", "--duplicates-max", &duplicates_max.to_string()])
+        .arg("--published")
+        .arg(published)
+        .arg("--answered")
+        .arg(answered)
+        .output()
+        .expect("the judge runs");
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "the judge says no: {said}{errors}");
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}{errors}"))
+}
