@@ -241,7 +241,9 @@ fn a_repeated_dedup_id_is_accepted_and_dropped() {
     let hand = Hand::new(&writer, LONG);
     let got = hand.receive(9);
     assert_eq!(got.iter().map(|got| got.1.as_str()).collect::<Vec<_>>(), ["1", "3"]);
-    got.iter().for_each(|got| assert!(hand.ack(got.0)));
+    for got in &got {
+        assert!(hand.ack(got.0));
+    }
     let again = writer.publish_blocking(vec![with("4")]).expect("published");
     assert_eq!(again[0], seqs[0], "also after the first is gone");
     assert_eq!(writer.depth_blocking().expect("readable"), 0);
@@ -284,7 +286,9 @@ fn what_is_put_back_goes_before_newer_messages_and_only_once() {
     assert!(hand.ack(got[0].0));
     let again = writer.put_back_blocking(vec![letter(0, "t1")]).expect("taken");
     assert_eq!(again, 0, "an interrupted retry that goes on delivers nothing twice");
-    got[1..].iter().for_each(|got| assert!(hand.ack(got.0)));
+    for got in &got[1..] {
+        assert!(hand.ack(got.0));
+    }
     assert!(hand.ids(9).is_empty());
 }
 
