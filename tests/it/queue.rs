@@ -311,3 +311,17 @@ fn two_keepers_on_one_file_share_the_groups_and_see_each_others_messages() {
     right.nack(got[1].0, 0, NackReason::GivenBack);
     assert_eq!(left.ids(9), ["a2", "a3"]);
 }
+
+#[test]
+fn a_delay_that_another_keeper_gave_is_kept_although_it_was_never_seen_being_out() {
+    let file = TempFile::new("unseen");
+    let (one, two) = (open(&file), SqliteWriter::open_apart(&file.path, Durability::Full).expect("opened"));
+    let (left, right) = (Hand::new(&one, LONG), Hand::new(&two, LONG));
+    publish(&two, &[("a1", "a"), ("a2", "a")]);
+    let got = left.receive(9);
+    left.nack(got[0].0, 2, NackReason::Failed);
+    left.nack(got[1].0, 0, NackReason::Cascade);
+    assert!(right.ids(9).is_empty(), "its memory knows nothing of the delay; the row does");
+    assert!(left.ids(9).is_empty());
+    until(LONG, "the delay ends", || right.ids(9) == ["a1", "a2"], || ());
+}
