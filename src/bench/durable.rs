@@ -37,11 +37,11 @@ impl Durable {
         let writer = SqliteWriter::open(&path, Durability::Full)?;
         let published = Arc::new(AtomicU64::new(0));
         let (to, counted, told) = (writer.clone(), Arc::clone(&published), Arc::clone(tally));
-        let publisher = std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("publisher".into())
             .spawn(move || publish(&to, &feed, &told, &counted))?;
         let tally = Arc::clone(tally);
-        Ok(Self { writer: Some(writer), publisher: Some(publisher), tally, published, path })
+        Ok(Self { writer: Some(writer), publisher: Some(thread), tally, published, path })
     }
 
     /// A consumer of the file.

@@ -1,7 +1,9 @@
 //! The dead-letter store's SQL, and what stands in its rows.
 
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -49,6 +51,8 @@ const COLUMNS: &str = "number, id, queue, pool, grp, target, reason, detail, sta
 /// Opens the store's file, creates it if there is none.
 pub(super) fn open(path: &Path) -> io::Result<Connection> {
     let said = |error: rusqlite::Error| io::Error::other(format!("{}: {error}", path.display()));
+    // Messages hold tokens: a new file is for its owner's eyes only. SQLite gives its log the same mode.
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let conn = Connection::open(path).map_err(said)?;
     conn.busy_timeout(BUSY_MAX).map_err(said)?;
     conn.pragma_update(None, "journal_mode", "WAL").map_err(said)?;

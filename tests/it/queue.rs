@@ -241,7 +241,9 @@ fn a_repeated_dedup_id_is_accepted_and_dropped() {
     let hand = Hand::new(&writer, LONG);
     let got = hand.receive(9);
     assert_eq!(got.iter().map(|got| got.1.as_str()).collect::<Vec<_>>(), ["1", "3"]);
-    got.iter().for_each(|got| assert!(hand.ack(got.0)));
+    for got in &got {
+        assert!(hand.ack(got.0));
+    }
     let again = writer.publish_blocking(vec![with("4")]).expect("published");
     assert_eq!(again[0], seqs[0], "also after the first is gone");
     assert_eq!(writer.depth_blocking().expect("readable"), 0);
@@ -284,7 +286,9 @@ fn what_is_put_back_goes_before_newer_messages_and_only_once() {
     assert!(hand.ack(got[0].0));
     let again = writer.put_back_blocking(vec![letter(0, "t1")]).expect("taken");
     assert_eq!(again, 0, "an interrupted retry that goes on delivers nothing twice");
-    got[1..].iter().for_each(|got| assert!(hand.ack(got.0)));
+    for got in &got[1..] {
+        assert!(hand.ack(got.0));
+    }
     assert!(hand.ids(9).is_empty());
 }
 
@@ -306,4 +310,18 @@ fn two_keepers_on_one_file_share_the_groups_and_see_each_others_messages() {
     assert!(left.ids(9).is_empty(), "a3 is still out at the other");
     right.nack(got[1].0, 0, NackReason::GivenBack);
     assert_eq!(left.ids(9), ["a2", "a3"]);
+}
+
+#[test]
+fn a_delay_that_another_keeper_gave_is_kept_although_it_was_never_seen_being_out() {
+    let file = TempFile::new("unseen");
+    let (one, two) = (open(&file), SqliteWriter::open_apart(&file.path, Durability::Full).expect("opened"));
+    let (left, right) = (Hand::new(&one, LONG), Hand::new(&two, LONG));
+    publish(&two, &[("a1", "a"), ("a2", "a")]);
+    let got = left.receive(9);
+    left.nack(got[0].0, 2, NackReason::Failed);
+    left.nack(got[1].0, 0, NackReason::Cascade);
+    assert!(right.ids(9).is_empty(), "its memory knows nothing of the delay; the row does");
+    assert!(left.ids(9).is_empty());
+    until(LONG, "the delay ends", || right.ids(9) == ["a1", "a2"], || ());
 }

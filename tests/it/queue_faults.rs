@@ -110,7 +110,9 @@ fn what_a_killed_process_had_is_handed_out_again_at_once_and_in_order() {
     let folder = std::fs::read_dir(std::env::temp_dir()).expect("readable").flatten();
     let locks = folder.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{name}-owner-")));
     assert_eq!(locks.count(), 1, "the dead owner's lock is gone, ours is there");
-    got.iter().for_each(|(key, _)| assert!(ack(&runtime, &queue, *key)));
+    for (key, _) in &got {
+        assert!(ack(&runtime, &queue, *key));
+    }
 }
 
 /// A seeded source of chance.
@@ -135,14 +137,14 @@ struct Model {
 impl Model {
     /// A hand-over: of each group nothing may be missing before it but what was acked.
     fn on_received(&self, batch: &[(u64, u64)], seed: u64) {
-        let mut seen = self.acked.clone();
+        let mut done = self.acked.clone();
         for (_, number) in batch {
             assert!(!self.acked.contains(number), "SEED={seed}: {number} was acked and came again");
             let earlier = (number % GROUPS..*number).step_by(usize::try_from(GROUPS).expect("small"));
             for before in earlier {
-                assert!(seen.contains(&before), "SEED={seed}: {number} came before {before}");
+                assert!(done.contains(&before), "SEED={seed}: {number} came before {before}");
             }
-            seen.insert(*number);
+            done.insert(*number);
         }
     }
 }

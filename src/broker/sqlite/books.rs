@@ -12,19 +12,14 @@ use rusqlite::Result;
 use shards::clock::Moment;
 
 use super::claims::{Change, ClaimId, Claims, Consumer, Elsewhere};
-use super::request::{NewMessage, PutBack, Taken, Told};
-use super::table::{Counters, Row, Table};
+use super::handout::runs;
+use super::request::{NewMessage, PutBack, Told};
+use super::table::{Counters, Table};
 use super::window::{GroupKey, Pick, Window};
 
 /// Messages looked at ahead, as SQS FIFO does: a group further back than this waits until those before it
 /// are gone.
 const WINDOW_MAX: usize = 120_000;
-/// Rows read ahead at once.
-const SCAN_ROWS: usize = 2_000;
-/// Times that is done in one transaction at most.
-const SCANS_MAX: usize = 4;
-/// Rounds of picks that turn out to be gone, in one transaction.
-const PICK_ROUNDS_MAX: usize = 8;
 /// How long a dedup id counts, as in SQS FIFO.
 const DEDUP_MS: u64 = 5 * 60 * 1_000;
 /// How long a put-back is remembered. Only a retry that was interrupted asks for it.
@@ -43,14 +38,14 @@ pub(super) struct Now {
 
 /// The keeper's books.
 pub(super) struct Books {
-    owner: i64,
-    host: String,
-    window: Window,
+    pub(super) owner: i64,
+    pub(super) host: String,
+    pub(super) window: Window,
     pub(super) claims: Claims,
     pub(super) elsewhere: Elsewhere,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// Every row up to here is in the window, or out.
-    cursor: u64,
+    pub(super) cursor: u64,
     /// As of the last look; `None` = memory is not to be trusted.
     data_version: Option<i64>,
     others_at: Option<Moment>,
@@ -83,7 +78,7 @@ impl Books {
         self.window.is_ready() || self.may_scan()
     }
 
-    fn may_scan(&self) -> bool {
+    pub(super) fn may_scan(&self) -> bool {
         self.cursor + 1 < self.counters.next_seq && self.window.len() < WINDOW_MAX
     }
 
@@ -361,94 +356,6 @@ impl Books {
         Ok(count)
     }
 
-    /// Hands out up to `max` messages.
-    pub(super) fn claim(
-        &mut self,
-        table: Table<'_>,
-        consumer: Consumer,
-        max: usize,
-        lease: Duration,
-        now: Now,
-    ) -> Result<Vec<Taken>> {
-        let mut taken = Vec::new();
-        for _ in 0..PICK_ROUNDS_MAX {
-            self.scan(table, max, now)?;
-            let picks = self.window.pick(max, now.wall);
-            if picks.is_empty() {
-                break;
-            }
-            let kept = self.check(table, &picks, &mut taken, now)?;
-            if kept.is_empty() {
-                continue;
-            }
-            let mut listed = kept;
-            listed.sort_unstable_by_key(|pick| pick.seq);
-            let id = table.add_claim(self.owner, &self.host, lease, &listed)?;
-            self.claims.open(id, consumer, listed, lease, now.moment);
-            break;
-        }
-        Ok(taken)
-    }
-
-    /// Reads the rows of picks. What is gone is forgotten; what turns out to be delayed goes back, and with
-    /// it what was picked behind it.
-    fn check(
-        &mut self,
-        table: Table<'_>,
-        picks: &[Pick],
-        taken: &mut Vec<Taken>,
-        now: Now,
-    ) -> Result<Vec<Pick>> {
-        let mut seqs: Vec<u64> = picks.iter().map(|pick| pick.seq).collect();
-        seqs.sort_unstable();
-        let mut rows = Vec::with_capacity(picks.len());
-        for (from, to) in runs(&seqs) {
-            table.read(from, to, &mut rows)?;
-        }
-        let mut rows: Vec<(u64, Option<Row>)> = rows.into_iter().map(|row| (row.seq, Some(row))).collect();
-        let (mut kept, mut held) = (Vec::with_capacity(picks.len()), HashSet::new());
-        for &pick in picks {
-            let found = rows.binary_search_by_key(&pick.seq, |(seq, _)| *seq).ok();
-            let Some(row) = found.and_then(|at| rows[at].1.take()) else {
-                self.window.done(pick.group, now.wall);
-                continue;
-            };
-            if row.visible_at > now.wall || held.contains(&pick.group) {
-                held.insert(pick.group);
-                self.window.give_back(pick, row.visible_at, now.wall);
-                continue;
-            }
-            kept.push(pick);
-            let receives = row.receives.saturating_add(1);
-            taken.push(Taken { seq: row.seq, group: row.group, receives, body: row.body });
-        }
-        Ok(kept)
-    }
-
-    /// Reads ahead until there is enough to hand out.
-    fn scan(&mut self, table: Table<'_>, wanted: usize, now: Now) -> Result<()> {
-        for _ in 0..SCANS_MAX {
-            if !self.may_scan() || self.window.ready_groups() >= wanted {
-                break;
-            }
-            let (mut last, mut count) = (self.cursor, 0);
-            let (window, claims) = (&mut self.window, &self.claims);
-            table.scan(self.cursor, SCAN_ROWS, |pick, visible_at| {
-                (last, count) = (pick.seq, count + 1);
-                if !claims.has(pick.seq) {
-                    window.add(pick, visible_at, now.wall);
-                }
-            })?;
-            self.cursor = if count < SCAN_ROWS { self.counters.next_seq - 1 } else { last };
-        }
-        Ok(())
-    }
-
-    /// Forgets what is past its time.
-    pub(super) fn forget(&self, table: Table<'_>, now: Now) -> Result<()> {
-        table.forget(now.wall, now.wall.saturating_sub(PUT_BACK_MS))
-    }
-
     /// Writes the counters if they are not as before.
     pub(super) fn write_counters(&self, table: Table<'_>, before: Counters) -> Result<()> {
         if self.counters == before { Ok(()) } else { table.set_counters(self.counters) }
@@ -459,25 +366,7 @@ impl Books {
     }
 }
 
-/// The runs of consecutive numbers in a sorted list.
-fn runs(sorted: &[u64]) -> impl Iterator<Item = (u64, u64)> {
-    sorted.chunk_by(|a, b| a + 1 == *b || a == b).filter_map(|run| Some((*run.first()?, *run.last()?)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::runs;
-
-    #[test]
-    fn a_run_is_unbroken() {
-        let rows: [(&[u64], &[(u64, u64)]); 4] = [
-            (&[], &[]),
-            (&[3], &[(3, 3)]),
-            (&[1, 2, 3, 5, 7, 8], &[(1, 3), (5, 5), (7, 8)]),
-            (&[4, 4, 5], &[(4, 5)]),
-        ];
-        for (sorted, want) in rows {
-            assert_eq!(runs(sorted).collect::<Vec<_>>(), want, "{sorted:?}");
-        }
-    }
+/// Forgets what is past its time.
+pub(super) fn forget(table: Table<'_>, now: Now) -> Result<()> {
+    table.forget(now.wall, now.wall.saturating_sub(PUT_BACK_MS))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use shards::clock::{Clock, Moment};
 
-use super::books::{Books, Now, Sweep};
+use super::books::{self, Books, Now, Sweep};
 use super::checkpoint::Checkpoints;
 use super::claims::{ClaimId, Consumer};
 use super::file::Gauges;
@@ -278,7 +278,7 @@ impl Keeper {
         }
         if self.forget_at <= now.moment {
             self.forget_at = now.moment + FORGET_EVERY;
-            books.forget(table, now)?;
+            books::forget(table, now)?;
         }
         books.write_counters(table, before)?;
         tx.commit()?;
@@ -358,9 +358,8 @@ impl Keeper {
     fn end(mut self) {
         let ids = self.books.claims.ids();
         if !ids.is_empty() || !self.back.is_empty() {
-            let mut work = Work::default();
-            work.leaves = self.books.claims.consumers();
-            self.turn(work);
+            let leaves = self.books.claims.consumers();
+            self.turn(Work { leaves, ..Work::default() });
         }
         self.checkpoints.end(&self.conn);
     }

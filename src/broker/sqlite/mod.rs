@@ -8,6 +8,7 @@ mod books;
 mod checkpoint;
 mod claims;
 mod file;
+mod handout;
 mod keeper;
 mod owner;
 mod request;

@@ -1,6 +1,8 @@
 //! Opens a queue's file: its settings, its version, and the steps from older versions.
 
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,6 +64,8 @@ pub enum Durability {
 /// It can't be opened, is not a queue, or was written by a newer version.
 pub(super) fn open(path: &Path, durability: Durability) -> io::Result<Connection> {
     let said = |error: rusqlite::Error| io::Error::other(format!("{}: {error}", path.display()));
+    // Messages hold tokens: a new file is for its owner's eyes only. SQLite gives its log the same mode.
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut conn = Connection::open(path).map_err(said)?;
     prepare(&conn, durability).map_err(said)?;
     upgrade(&mut conn, STEPS.len()).map_err(|error| match error {
