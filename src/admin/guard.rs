@@ -28,6 +28,8 @@ const ADDRESSES_MAX: usize = 1_024;
 pub(super) struct Guard {
     token: Option<Token>,
     hosts: Vec<String>,
+    /// The address we listen on: who calls from it is on this host.
+    own: IpAddr,
     wrong: Mutex<BTreeMap<IpAddr, Wrong>>,
 }
 
@@ -47,9 +49,9 @@ pub(super) struct Caller<'a> {
 }
 
 impl Guard {
-    pub(super) fn new(token: Option<Token>, hosts: &[String]) -> Self {
+    pub(super) fn new(token: Option<Token>, hosts: &[String], own: IpAddr) -> Self {
         let hosts = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-        Self { token, hosts, wrong: Mutex::default() }
+        Self { token, hosts, own: own.to_canonical(), wrong: Mutex::default() }
     }
 
     /// Lets a request through, or says why not.
@@ -59,10 +61,16 @@ impl Guard {
             self.origin(&host, caller.headers)?;
         }
         match (&self.token, access) {
+            (_, Access::Open) => Ok(()),
+            (_, Access::Local) if self.is_here(caller.address) => Ok(()),
+            (_, Access::Local) => Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "NOT_FROM_HERE",
+                "practice targets answer callers on the router's own host only",
+            )),
             (None, _) => Ok(()),
-            (Some(_), Access::Open) => Ok(()),
             // A scraper on this host needs no secret: whoever can run a process here can read /proc as well.
-            (Some(_), Access::Scrape) if caller.address.to_canonical().is_loopback() => Ok(()),
+            (Some(_), Access::Scrape) if self.is_here(caller.address) => Ok(()),
             (Some(token), Access::Scrape | Access::Read | Access::Write) => self.token(token, caller),
         }
     }
@@ -88,6 +96,11 @@ impl Guard {
             }
         }
         Ok(header)
+    }
+
+    fn is_here(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_loopback() || address == self.own
     }
 
     fn is_own(&self, host: &str) -> bool {

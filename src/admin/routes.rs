@@ -24,8 +24,10 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 /// Who may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Anyone: health, the dashboard's files (they hold no data), practice targets.
+    /// Anyone: health, the dashboard's files (they hold no data).
     Open,
+    /// Whoever calls from this host, as the router itself does: practice targets.
+    Local,
     /// As `Read`, but callers on this host need no token.
     Scrape,
     /// Whoever has the token, if one is set.
@@ -222,16 +224,16 @@ pub const ROUTES: [Route; 42] = {
             &[("queue", "The queue's name; the first queue if absent.")]),
         asked(Post,   "/api/seed/messages",              Write,  Job::Seed,   "Publishes made-up messages, to try things out.", SEED_QUERY),
 
-        route(Post,   "/api/test/fast",                  Open,   Job::Fast,   "A practice target: 200 and {\"ack\":true} at once."),
-        asked(Post,   "/api/test/slow",                  Open,   Job::Slow,   "A practice target: the same after a while.",
+        route(Post,   "/api/test/fast",                  Local,  Job::Fast,   "A practice target: 200 and {\"ack\":true} at once."),
+        asked(Post,   "/api/test/slow",                  Local,  Job::Slow,   "A practice target: the same after a while.",
             &[("ms", "How long, up to 30000 ms; 250 if absent.")]),
-        route(Post,   "/api/test/faulty",                Open,   Job::Faulty, "A practice target: three of ten calls get 500, in a fixed pattern."),
-        route(Post,   "/api/test/fail",                  Open,   Job::Fail,   "A practice target: 500."),
-        route(Post,   "/api/test/throttled",             Open,   Job::Throttled, "A practice target: 429 with Retry-After: 1."),
-        route(Get,    "/api/test/fast",                  Open,   Job::Fast,   "The same for a browser."),
-        route(Get,    "/api/test/faulty",                Open,   Job::Faulty, "The same for a browser."),
-        route(Get,    "/api/test/fail",                  Open,   Job::Fail,   "The same for a browser."),
-        route(Get,    "/api/test/throttled",             Open,   Job::Throttled, "The same for a browser."),
+        route(Post,   "/api/test/faulty",                Local,  Job::Faulty, "A practice target: three of ten calls get 500, in a fixed pattern."),
+        route(Post,   "/api/test/fail",                  Local,  Job::Fail,   "A practice target: 500."),
+        route(Post,   "/api/test/throttled",             Local,  Job::Throttled, "A practice target: 429 with Retry-After: 1."),
+        route(Get,    "/api/test/fast",                  Local,  Job::Fast,   "The same for a browser."),
+        route(Get,    "/api/test/faulty",                Local,  Job::Faulty, "The same for a browser."),
+        route(Get,    "/api/test/fail",                  Local,  Job::Fail,   "The same for a browser."),
+        route(Get,    "/api/test/throttled",             Local,  Job::Throttled, "The same for a browser."),
         route(Get,    "/api/test/hits",                  Read,   Job::Hits,   "How often each practice target was called."),
     ]
 };

@@ -112,7 +112,7 @@ impl Admin {
     pub async fn serve<R: Router>(self, router: Arc<R>, stop: impl Future<Output = ()>) {
         let api = Arc::new(Api {
             router,
-            guard: Guard::new(self.settings.token, &self.settings.hosts),
+            guard: Guard::new(self.settings.token, &self.settings.hosts, self.address.ip()),
             practice: Practice::new(),
             label_values_max: self.settings.label_values_max,
             address: self.address,

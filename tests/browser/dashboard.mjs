@@ -82,6 +82,16 @@ async function hostileTextStaysText(page) {
   assert.doesNotMatch(await page.title(), /owned/);
 }
 
+async function poolsAreFound(page) {
+  await page.getByLabel('find').fill('bill');
+  await page.locator('#pools-shown', { hasText: '1 of 4' }).waitFor();
+  assert.equal(await page.locator('#pools tbody tr').count(), 1);
+  await page.getByLabel('find').fill('nothing like it');
+  await page.locator('#pools', { hasText: 'No pool of this name.' }).waitFor();
+  await page.getByLabel('find').fill('');
+  await page.locator('#pools tbody tr', { hasText: 'ORDERS' }).waitFor();
+}
+
 async function aPoolIsChanged(page) {
   await page.getByLabel('Change pool ORDERS').click();
   await page.getByLabel('Most calls at once of ORDERS').fill('123');
@@ -166,6 +176,8 @@ await open(OPEN_URL, DESKTOP, 'dark', async (page, wrong) => {
   await figuresMove(page);
   step('hostile text stays text');
   await hostileTextStaysText(page);
+  step('pools are found by name');
+  await poolsAreFound(page);
   step('a pool is changed');
   await aPoolIsChanged(page);
   step('a group is explained');

@@ -6,6 +6,7 @@ import { ago, bytes, compact, cells, el, find, latency, meter, rows, whole } fro
 
 const REFRESH_MS = 1000;
 const PAGE_ROWS = 10;
+const POOLS_MAX = 50;
 const HISTORY_MAX = 900;
 const TOKEN = 'corelane-token';
 
@@ -109,6 +110,7 @@ function lost() {
 setInterval(refresh, REFRESH_MS);
 document.addEventListener('visibilitychange', refresh);
 find('#groups-by').addEventListener('change', refresh);
+find('#pools-find').addEventListener('input', refresh);
 refresh();
 
 // What is shown.
@@ -155,7 +157,18 @@ function showFigures(view) {
     });
 }
 
-function showPools(pools) {
+/** All by code, or the busiest where there are too many to look at. The one being edited stays. */
+function poolsToShow(pools) {
+  const wanted = find('#pools-find').value.trim().toLowerCase();
+  const found = pools.filter((pool) => pool.code.toLowerCase().includes(wanted) || pool.code === state.editing);
+  if (found.length <= POOLS_MAX) return found;
+  const load = (pool) => (pool.code === state.editing ? Infinity : pool.queued + pool.active);
+  return found.sort((a, b) => load(b) - load(a)).slice(0, POOLS_MAX);
+}
+
+function showPools(all) {
+  const pools = poolsToShow(all);
+  find('#pools-shown').textContent = pools.length < all.length ? `${pools.length} of ${whole(all.length)}` : '';
   rows(find('#pools tbody'), pools, (pool) => pool.code, poolRow, (row, pool) => {
     if (state.editing === pool.code) return;
     row.pool = pool;
@@ -166,7 +179,7 @@ function showPools(pools) {
     groups.textContent = whole(pool.groups);
     delivered.textContent = compact(pool.deliveredPerS);
     rate.textContent = pool.rateLimitPerMinute === null ? '∞' : whole(pool.rateLimitPerMinute);
-  });
+  }, 'No pool of this name.');
 }
 
 function poolRow(pool) {

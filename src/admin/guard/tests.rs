@@ -6,11 +6,12 @@ use super::*;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const AWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const TOKEN: &str = "0123456789abcdef";
 
 fn guard(token: Option<&str>) -> Guard {
     let token = token.map(|text| Token::new(text).expect("long enough"));
-    Guard::new(token, &["Router.Example".into()])
+    Guard::new(token, &["Router.Example".into()], OWN)
 }
 
 /// The code of the refusal, or `""`.
@@ -87,7 +88,10 @@ fn the_token_is_asked_for_where_it_is_needed() {
     let rows = [
         // access, address, authorization, refusal with a token set
         (Open, AWAY, None, ""),
+        (Local, HERE, None, ""),
+        (Local, OWN, None, ""),
         (Scrape, HERE, None, ""),
+        (Scrape, OWN, None, ""),
         (Scrape, AWAY, None, "TOKEN_MISSING"),
         (Read, HERE, None, "TOKEN_MISSING"),
         (Write, HERE, None, "TOKEN_MISSING"),
@@ -106,6 +110,13 @@ fn the_token_is_asked_for_where_it_is_needed() {
             "{access:?} {address} {shown:?}"
         );
         assert_eq!(ask(&guard(None), access, address, &headers, 0), "", "no token set: {access:?}");
+    }
+}
+
+#[test]
+fn practice_targets_are_for_this_host_alone() {
+    for guard in [guard(None), guard(Some(TOKEN))] {
+        assert_eq!(ask(&guard, Access::Local, AWAY, &[("host", "localhost")], 0), "NOT_FROM_HERE");
     }
 }
 
