@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use shards::courier::tls::{self, Roots, TlsError};
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::{error::Elapsed, timeout};
 use tokio_rustls::TlsConnector;
 
@@ -39,7 +40,7 @@ impl Default for Limits {
     }
 }
 
-/// A client. Cheap to make; certificates are loaded with the first `https` request.
+/// A client. Without [`Client::with_tls`] the host's authorities are loaded for each `https` request.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
     limits: Limits,
@@ -173,54 +174,54 @@ impl Client {
     }
 
     async fn send(&self, method: Method, url: &str, json: Option<Bytes>) -> Result<Answer, HttpError> {
-        let place = Place::read(url)?;
+        let address = Address::read(url)?;
         let within = self.limits.total;
-        let slow = |_: Elapsed| HttpError::Slow { at: place.at.clone(), what: "answer", within };
-        timeout(within, self.exchange(&place, method, json)).await.map_err(slow)?
+        let slow = |_: Elapsed| HttpError::Slow { at: address.at.clone(), what: "answer", within };
+        timeout(within, self.exchange(&address, method, json)).await.map_err(slow)?
     }
 
     async fn exchange(
         &self,
-        place: &Place,
+        address: &Address,
         method: Method,
         json: Option<Bytes>,
     ) -> Result<Answer, HttpError> {
         let within = self.limits.connect;
-        let slow = |_: Elapsed| HttpError::Slow { at: place.at.clone(), what: "take a connection", within };
-        let stream = timeout(within, place.connect()).await.map_err(slow)??;
-        let request = self.request(place, method, json)?;
-        if !place.is_tls {
-            return self.talk(place, TokioIo::new(stream), request).await;
+        let slow = |_: Elapsed| HttpError::Slow { at: address.at.clone(), what: "take a connection", within };
+        let stream = timeout(within, address.connect()).await.map_err(slow)??;
+        let request = self.request(address, method, json)?;
+        if !address.is_tls {
+            return self.talk(address, TokioIo::new(stream), request).await;
         }
         let config = match &self.tls {
             Some(config) => Arc::clone(config),
             None => Arc::new(tls::config(Roots { native: true, extra_pem: &[] })?),
         };
-        let name =
-            ServerName::try_from(place.host.clone()).map_err(|_| HttpError::BadUrl(place.host.clone()))?;
+        let name = ServerName::try_from(address.host.clone())
+            .map_err(|_| HttpError::BadUrl(address.host.clone()))?;
         let secured =
             timeout(within, TlsConnector::from(config).connect(name, stream)).await.map_err(slow)?;
-        let stream = secured.map_err(|source| HttpError::Unreachable { at: place.at.clone(), source })?;
-        self.talk(place, TokioIo::new(stream), request).await
+        let stream = secured.map_err(|source| HttpError::Unreachable { at: address.at.clone(), source })?;
+        self.talk(address, TokioIo::new(stream), request).await
     }
 
     fn request(
         &self,
-        place: &Place,
+        address: &Address,
         method: Method,
         json: Option<Bytes>,
     ) -> Result<Request<Full<Bytes>>, HttpError> {
         let mut request = Request::builder()
             .method(method)
-            .uri(&place.path)
-            .header(HOST, &place.authority)
+            .uri(&address.path)
+            .header(HOST, &address.authority)
             .header(ACCEPT, "application/json");
         if json.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let bearer = self.token.as_ref().map(|token| format!("Bearer {}", token.reveal()));
         if let Some(words) =
-            bearer.or_else(|| place.basic.as_ref().map(|basic| format!("Basic {}", basic.reveal())))
+            bearer.or_else(|| address.basic.as_ref().map(|basic| format!("Basic {}", basic.reveal())))
         {
             // A token that no header can carry was refused where it was read.
             let mut value = HeaderValue::try_from(words)
@@ -228,33 +229,37 @@ impl Client {
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
-        let wrong = |_| HttpError::BadUrl(place.at.clone());
+        let wrong = |_| HttpError::BadUrl(address.at.clone());
         request.body(Full::new(json.unwrap_or_default())).map_err(wrong)
     }
 
-    async fn talk<I>(&self, place: &Place, io: I, request: Request<Full<Bytes>>) -> Result<Answer, HttpError>
+    async fn talk<I>(
+        &self,
+        address: &Address,
+        io: I,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Answer, HttpError>
     where
         I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
-        let broken = |source| HttpError::Broken { at: place.at.clone(), source };
+        let broken = |source| HttpError::Broken { at: address.at.clone(), source };
         let (mut sender, connection) = http1::handshake(io).await.map_err(broken)?;
-        // Ends with the sender; its error also reaches `send_request`.
-        let driver = tokio::spawn(connection);
-        let outcome = self.read(place, sender.send_request(request).await.map_err(broken)).await;
-        driver.abort();
-        outcome
+        // Its error also reaches `send_request`. Dropped with the exchange, a time-out included, it closes.
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        self.read(address, sender.send_request(request).await.map_err(broken)).await
     }
 
     async fn read<B>(
         &self,
-        place: &Place,
+        address: &Address,
         response: Result<http::Response<B>, HttpError>,
     ) -> Result<Answer, HttpError>
     where
         B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
     {
         let response = response?;
-        let (status, at) = (response.status(), || place.at.clone());
+        let (status, at) = (response.status(), || address.at.clone());
         if status.is_redirection() {
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let location = location.map_or_else(|| "nowhere".into(), without_credentials);
@@ -276,7 +281,7 @@ impl Client {
 }
 
 /// A URL, taken apart.
-struct Place {
+struct Address {
     is_tls: bool,
     host: String,
     port: u16,
@@ -289,7 +294,7 @@ struct Place {
     basic: Option<Secret>,
 }
 
-impl Place {
+impl Address {
     fn read(url: &str) -> Result<Self, HttpError> {
         let wrong = || HttpError::BadUrl(without_credentials(url));
         let uri: Uri = url.parse().map_err(|_| wrong())?;
@@ -358,13 +363,13 @@ mod tests {
 
     #[test]
     fn a_url_is_taken_apart() {
-        let place = Place::read("https://u:p@[::1]:8443/a?b=c").expect("a URL");
-        assert_eq!((place.host.as_str(), place.port, place.is_tls), ("::1", 8443, true));
-        assert_eq!((place.authority.as_str(), place.path.as_str()), ("[::1]:8443", "/a?b=c"));
-        assert_eq!(place.basic.expect("a user").reveal(), "dTpw");
-        assert_eq!(Place::read("http://h").expect("a URL").path, "/");
+        let address = Address::read("https://u:p@[::1]:8443/a?b=c").expect("a URL");
+        assert_eq!((address.host.as_str(), address.port, address.is_tls), ("::1", 8443, true));
+        assert_eq!((address.authority.as_str(), address.path.as_str()), ("[::1]:8443", "/a?b=c"));
+        assert_eq!(address.basic.expect("a user").reveal(), "dTpw");
+        assert_eq!(Address::read("http://h").expect("a URL").path, "/");
         for bad in ["h/path", "ftp://u:hunter2@h/x", "http:///x", ""] {
-            let error = Place::read(bad).err().unwrap_or_else(|| panic!("{bad} is no URL"));
+            let error = Address::read(bad).err().unwrap_or_else(|| panic!("{bad} is no URL"));
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
     }

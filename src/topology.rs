@@ -92,6 +92,17 @@ impl QueueUri {
         }
     }
 
+    /// The whole URI, password included, for a client that connects.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        match self {
+            Self::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Self::Sqs(url) | Self::Nats(url) | Self::Amqp(url) | Self::ActiveMq(url) | Self::Stomp(url) => {
+                url.clone()
+            }
+        }
+    }
+
     /// The broker's name.
     #[must_use]
     pub const fn broker(&self) -> &'static str {

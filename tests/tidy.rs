@@ -174,9 +174,10 @@ fn a_wrong_direction_is_caught() {
 }
 
 /// `src/`: modules that stay apart from the rest of the edge, and all that they may use of it.
-const EDGE: [(&str, &[&str]); 12] = [
+const EDGE: [(&str, &[&str]); 13] = [
     ("message", &[]),
     ("secret", &[]),
+    ("config", &["cli", "secret", "topology"]),
     ("topology", &["secret"]),
     ("view", &[]),
     ("ingress", &["view"]),

@@ -89,7 +89,7 @@ fn ask(settings: &Settings, url: &Secret, findings: &mut Findings) -> anyhow::Re
     let limits = sync::pool_limits(settings);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
-    let fetched = match runtime.block_on(fetch::fetch_once(&settings.sync, url, limits)) {
+    let fetched = match runtime.block_on(fetch::fetch_once(&settings.sync, url)) {
         Ok(fetched) => fetched,
         Err(error) => {
             findings.problems.push(Complaint::Sync(error.to_string()));
@@ -98,18 +98,18 @@ fn ask(settings: &Settings, url: &Secret, findings: &mut Findings) -> anyhow::Re
     };
     let cached = cache::read(&settings.cache_file(), url, settings.sync.body_bytes_max, limits);
     let last_good = match cached {
-        Ok(cached) => cached.map(|cached| cached.document.topology).unwrap_or_default(),
+        Ok(cached) => cached.map(|cached| cached.topology).unwrap_or_default(),
         Err(error) => {
             findings.problems.push(Complaint::Sync(error.to_string()));
             Topology::default()
         }
     };
-    let topology = fetched.document.over(&last_good);
+    let (topology, problems) = fetched.document.over(&last_good, limits);
     let changes = sync::diff::diff(&last_good, &topology);
     if let Err(refused) = changes.guard(&last_good, settings.sync.allow_mass_removal) {
         findings.problems.push(Complaint::Sync(refused.to_string()));
     }
-    let problems = fetched.document.problems.iter().map(|problem| problem.text.clone()).collect();
+    let problems = problems.into_iter().map(|problem| problem.text).collect();
     findings.fetched = Some(Platform { topology, problems, changes: changes.lines() });
     Ok(())
 }
@@ -196,12 +196,12 @@ fn table(rows: &[Row]) -> String {
         Some((cut, _)) => format!("{}…", &value[..cut]),
         None => value.to_owned(),
     };
-    let rows: Vec<_> = rows.iter().map(|row| (&row.key, shown(&row.value), row.origin.to_string())).collect();
+    let rows: Vec<_> = rows.iter().map(|row| (&row.key, shown(&row.value), row.place.to_string())).collect();
     let keys = rows.iter().map(|(key, _, _)| key.chars().count()).max().unwrap_or(0);
     let values = rows.iter().map(|(_, value, _)| value.chars().count()).max().unwrap_or(0);
     let mut out = String::new();
-    for (key, value, origin) in rows {
-        let _ = writeln!(out, "{key:keys$}  {value:values$}  {origin}");
+    for (key, value, place) in rows {
+        let _ = writeln!(out, "{key:keys$}  {value:values$}  {place}");
     }
     out
 }

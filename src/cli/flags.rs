@@ -1,5 +1,6 @@
 //! The flags that `corelane run` and `corelane check` share, as sources of settings.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::ArgAction;
@@ -7,7 +8,7 @@ use clap::ArgAction;
 use crate::config::{ConfigError, Sources};
 
 /// Flags that set something. They win over the environment and the file.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Default, clap::Args)]
 pub struct RunFlags {
     /// Config file (default: corelane.toml in the working directory, if it is there)
     #[arg(long, value_name = "FILE", env = "CORELANE_CONFIG")]
@@ -56,6 +57,13 @@ pub struct RunFlags {
     set: Vec<String>,
 }
 
+impl fmt::Debug for RunFlags {
+    /// Only the file: any other flag may hold a secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("RunFlags").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
 impl RunFlags {
     /// The config file, the environment and these flags.
     ///
@@ -64,19 +72,15 @@ impl RunFlags {
     pub fn sources(&self) -> Result<Sources, ConfigError> {
         let mut sources = Sources::gather(self.config.as_deref())?;
         sources.flags = self.keys();
+        sources.sets.clone_from(&self.set);
         sources.queues.clone_from(&self.queue);
         sources.pools.clone_from(&self.pool);
         Ok(sources)
     }
 
-    /// Flag, key and value. `--set` comes first, so that a flag of its own name wins.
+    /// Flag, key and value.
     fn keys(&self) -> Vec<(String, String, String)> {
         let mut keys = Vec::new();
-        for text in &self.set {
-            // Without `=` the value is empty, and the key's own reader says what it takes.
-            let (key, value) = text.split_once('=').unwrap_or((text, ""));
-            keys.push(("--set".to_owned(), key.trim().to_owned(), value.to_owned()));
-        }
         let mut put = |flag: &str, key: &str, value: Option<String>| {
             keys.extend(value.map(|value| (flag.to_owned(), key.to_owned(), value)));
         };

@@ -1,12 +1,12 @@
 //! Rules that join several keys. Pure.
 
-use super::error::{ConfigError, Notice, Origin};
+use super::error::{ConfigError, Notice, Place};
 use super::settings::Settings;
 
-/// Complaints about values that are fine alone and wrong together. `origin_of` says where a key's value stands.
-pub(super) fn check(settings: &Settings, origin_of: &dyn Fn(&str) -> Origin, errors: &mut Vec<ConfigError>) {
+/// Complaints about values that are fine alone and wrong together. `place_of` says where a key's value stands.
+pub(super) fn check(settings: &Settings, place_of: &dyn Fn(&str) -> Place, errors: &mut Vec<ConfigError>) {
     let mut complain = |key: &str, problem: String| {
-        errors.push(ConfigError::new(&origin_of(key), key, problem));
+        errors.push(ConfigError::new(&place_of(key), key, problem));
     };
     let listen = settings.admin.listen;
     if !listen.ip().is_loopback() && settings.admin.token.is_none() {
@@ -40,9 +40,9 @@ pub(super) fn check(settings: &Settings, origin_of: &dyn Fn(&str) -> Origin, err
 }
 
 /// Words on values that work and may surprise.
-pub(super) fn notices(settings: &Settings, origin_of: &dyn Fn(&str) -> Origin) -> Vec<Notice> {
+pub(super) fn notices(settings: &Settings, place_of: &dyn Fn(&str) -> Place) -> Vec<Notice> {
     let mut notices = Vec::new();
-    let mut say = |key: &str, text: &str| notices.push(ConfigError::new(&origin_of(key), key, text));
+    let mut say = |key: &str, text: &str| notices.push(ConfigError::new(&place_of(key), key, text));
     let Some(url) = &settings.sync.url else {
         if settings.sync.token.is_some() {
             say("sync.token", "is not used without message-router.config-url");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use shards::model::Ordering;
 
-use super::error::{ConfigError, Origin, meant};
+use super::error::{ConfigError, Place, meant};
 use super::file::{EntryKind, Given, GivenEntry};
 use super::read;
 use crate::topology::draft::{FieldProblem, PoolDraft, QUEUES_MAX, QueueDraft};
@@ -33,7 +33,7 @@ const QUEUE_FIELDS: [(&str, &str); 6] = [
 #[derive(Debug, Default)]
 pub(super) struct Local {
     pub(super) topology: Topology,
-    pub(super) origins: BTreeMap<(&'static str, String), Origin>,
+    pub(super) places: BTreeMap<(&'static str, String), Place>,
 }
 
 /// Checks entries and adds them up. Within the file a name may stand once; a flag replaces what the file says.
@@ -43,14 +43,18 @@ pub(super) fn read_all(entries: &[GivenEntry], pools_max: usize, errors: &mut Ve
         match entry.kind {
             EntryKind::Pool => {
                 let Some(pool) = pool(entry, errors) else { continue };
-                if local.claim(entry, &pool.code, "code", errors) {
-                    put(&mut local.topology.pools, pool, |pool| &pool.code);
+                match local.claim(entry, &pool.code, "code", errors) {
+                    Claim::New => local.topology.pools.push(pool),
+                    Claim::Replaces => replace(&mut local.topology.pools, pool, |pool| &pool.code),
+                    Claim::Refused => {}
                 }
             }
             EntryKind::Queue => {
                 let Some(queue) = queue(entry, errors) else { continue };
-                if local.claim(entry, &queue.name, "name", errors) {
-                    put(&mut local.topology.queues, queue, |queue| &queue.name);
+                match local.claim(entry, &queue.name, "name", errors) {
+                    Claim::New => local.topology.queues.push(queue),
+                    Claim::Replaces => replace(&mut local.topology.queues, queue, |queue| &queue.name),
+                    Claim::Refused => {}
                 }
             }
         }
@@ -62,30 +66,37 @@ pub(super) fn read_all(entries: &[GivenEntry], pools_max: usize, errors: &mut Ve
         if let Some(last) = entries.iter().rfind(|entry| entry.kind == kind && count > max) {
             let name = kind.name();
             let problem = format!("{count} of them are written and {max} are allowed; take some away");
-            errors.push(ConfigError::new(&last.origin, name, problem));
+            errors.push(ConfigError::new(&last.place, name, problem));
         }
     }
     local
 }
 
-fn put<T>(list: &mut Vec<T>, entry: T, name: impl Fn(&T) -> &String) {
-    match list.iter().position(|own| name(own) == name(&entry)) {
-        Some(at) => list[at] = entry,
-        None => list.push(entry),
+/// Whether an entry may have its name.
+enum Claim {
+    New,
+    Replaces,
+    Refused,
+}
+
+fn replace<T>(list: &mut [T], entry: T, name: impl Fn(&T) -> &String) {
+    if let Some(at) = list.iter().position(|own| name(own) == name(&entry)) {
+        list[at] = entry;
     }
 }
 
 impl Local {
     /// Takes the name, unless the same place has given it before.
-    fn claim(&mut self, entry: &GivenEntry, name: &str, field: &str, errors: &mut Vec<ConfigError>) -> bool {
+    fn claim(&mut self, entry: &GivenEntry, name: &str, field: &str, errors: &mut Vec<ConfigError>) -> Claim {
         let kind = entry.kind.name();
-        let before = self.origins.insert((kind, name.to_owned()), entry.origin.clone());
-        match (before, &entry.origin) {
-            (None, _) | (Some(Origin::File { .. }), Origin::Flag(_)) => true,
+        let before = self.places.insert((kind, name.to_owned()), entry.place.clone());
+        match (before, &entry.place) {
+            (None, _) => Claim::New,
+            (Some(Place::File { .. }), Place::Flag(_)) => Claim::Replaces,
             (Some(before), _) => {
                 let problem = format!("{name:?} stands at {before} already; take one of the two away");
-                errors.push(ConfigError::new(&entry.origin, &format!("{kind}.{field}"), problem));
-                false
+                errors.push(ConfigError::new(&entry.place, &format!("{kind}.{field}"), problem));
+                Claim::Refused
             }
         }
     }
@@ -105,12 +116,12 @@ fn fields<'a>(
         match known.iter().find(|(own, platform)| *own == written || *platform == written) {
             None => {
                 let hint = meant(&written, known.iter().map(|(own, _)| *own));
-                errors.push(ConfigError::new(&given.origin, &key, format!("is no field of a {kind}{hint}")));
+                errors.push(ConfigError::new(&given.place, &key, format!("is no field of a {kind}{hint}")));
             }
             Some((own, _)) => {
                 if found.insert(own, given).is_some() {
                     let problem = format!("says {own} a second time; take one away");
-                    errors.push(ConfigError::new(&given.origin, &key, problem));
+                    errors.push(ConfigError::new(&given.place, &key, problem));
                 }
             }
         }
@@ -146,7 +157,7 @@ fn field<T>(
     match read(&given.text) {
         Ok(value) => Some(value),
         Err(problem) => {
-            errors.push(ConfigError::new(&given.origin, &format!("{}.{name}", kind.name()), problem));
+            errors.push(ConfigError::new(&given.place, &format!("{}.{name}", kind.name()), problem));
             None
         }
     }
@@ -204,8 +215,8 @@ fn tell(
     errors: &mut Vec<ConfigError>,
 ) {
     for FieldProblem { field, problem } in problems {
-        let origin = fields.get(field).map_or(&entry.origin, |given| &given.origin);
-        errors.push(ConfigError::new(origin, &format!("{}.{field}", entry.kind.name()), problem));
+        let place = fields.get(field).map_or(&entry.place, |given| &given.place);
+        errors.push(ConfigError::new(place, &format!("{}.{field}", entry.kind.name()), problem));
     }
 }
 
@@ -218,39 +229,35 @@ pub(super) fn default_queue() -> QueueEntry {
 
 /// `--queue NAME=URI` as an entry.
 pub(super) fn queue_flag(text: &str) -> Result<GivenEntry, ConfigError> {
-    let origin = Origin::Flag("--queue".into());
+    let place = Place::Flag("--queue".into());
     let Some((name, uri)) = text.split_once('=') else {
-        return Err(ConfigError::new(
-            &origin,
-            "queue",
-            "has no `=`; write NAME=URI, orders=sqlite:orders.db",
-        ));
+        return Err(ConfigError::new(&place, "queue", "has no `=`; write NAME=URI, orders=sqlite:orders.db"));
     };
-    Ok(flag_entry(EntryKind::Queue, &origin, [("name", name), ("uri", uri)]))
+    Ok(flag_entry(EntryKind::Queue, &place, [("name", name), ("uri", uri)]))
 }
 
 /// `--pool CODE=CONCURRENCY[,RATE/min]` as an entry.
 pub(super) fn pool_flag(text: &str) -> Result<GivenEntry, ConfigError> {
-    let origin = Origin::Flag("--pool".into());
+    let place = Place::Flag("--pool".into());
     let wrong = || {
         let problem =
             format!("{text:?} is not CODE=CONCURRENCY[,RATE/min]; write ORDERS=20 or ORDERS=20,600/min");
-        ConfigError::new(&origin, "pool", problem)
+        ConfigError::new(&place, "pool", problem)
     };
     let (code, rest) = text.split_once('=').ok_or_else(wrong)?;
     let Some((concurrency, rate)) = rest.split_once(',') else {
-        return Ok(flag_entry(EntryKind::Pool, &origin, [("code", code), ("concurrency", rest)]));
+        return Ok(flag_entry(EntryKind::Pool, &place, [("code", code), ("concurrency", rest)]));
     };
     let rate = rate.trim().strip_suffix("/min").ok_or_else(wrong)?;
     let fields = [("code", code), ("concurrency", concurrency), ("rate-per-minute", rate)];
-    Ok(flag_entry(EntryKind::Pool, &origin, fields))
+    Ok(flag_entry(EntryKind::Pool, &place, fields))
 }
 
-fn flag_entry<const N: usize>(kind: EntryKind, origin: &Origin, fields: [(&str, &str); N]) -> GivenEntry {
+fn flag_entry<const N: usize>(kind: EntryKind, place: &Place, fields: [(&str, &str); N]) -> GivenEntry {
     let given = |(key, text): (&str, &str)| Given {
         key: key.to_owned(),
         text: text.trim().to_owned(),
-        origin: origin.clone(),
+        place: place.clone(),
     };
-    GivenEntry { kind, fields: fields.into_iter().map(given).collect(), origin: origin.clone() }
+    GivenEntry { kind, fields: fields.into_iter().map(given).collect(), place: place.clone() }
 }

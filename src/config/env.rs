@@ -1,6 +1,6 @@
 //! Environment variables → what they give. Pure: the variables come in as pairs.
 
-use super::error::{ConfigError, Notice, Origin, meant};
+use super::error::{ConfigError, Notice, Place, meant};
 use super::file::Given;
 use super::keys::{KEYS, Key, PREFIX, is_for_later};
 
@@ -21,7 +21,7 @@ pub(super) fn read(variables: &[(String, String)]) -> (Vec<Given>, Vec<Notice>) 
     for key in KEYS {
         for name in key.variables() {
             if let Some(value) = value_of(&name) {
-                given.push(Given { key: key.name.into(), text: value.clone(), origin: Origin::Env(name) });
+                given.push(Given { key: key.name.into(), text: value.clone(), place: Place::Env(name) });
             }
         }
     }
@@ -32,13 +32,13 @@ pub(super) fn read(variables: &[(String, String)]) -> (Vec<Given>, Vec<Notice>) 
         if known.contains(name) || NO_SETTINGS.iter().any(|other| name.starts_with(other)) {
             continue;
         }
-        let origin = Origin::Env(name.clone());
+        let place = Place::Env(name.clone());
         if is_for_later(name) {
-            notices.push(ConfigError::new(&origin, name, "is not used by this version"));
+            notices.push(ConfigError::new(&place, name, "is not used by this version"));
         } else if is_ours {
             // No error: Kubernetes sets CORELANE_SERVICE_HOST and the like beside a service of our name.
             let hint = meant(name, known.iter().map(String::as_str));
-            notices.push(ConfigError::new(&origin, name, format!("is no setting and is ignored{hint}")));
+            notices.push(ConfigError::new(&place, name, format!("is no setting and is ignored{hint}")));
         }
     }
     notices.sort_by(|left, right| left.key.cmp(&right.key));

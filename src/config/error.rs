@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Where a value was written. Later ones win, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum Place {
     /// Compiled in.
     Default,
     /// In the config file, at this line.
@@ -24,7 +24,7 @@ pub enum Origin {
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for Place {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => out.write_str("default"),
@@ -36,19 +36,24 @@ impl fmt::Display for Origin {
     }
 }
 
-impl Serialize for Origin {
+impl Serialize for Place {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
+/// Longest key that is repeated to its writer.
+const KEY_CHARS_MAX: usize = 100;
+/// Longest problem that is told: a file may hold a value of megabytes.
+const PROBLEM_CHARS_MAX: usize = 400;
+
 /// A value that can't be used. Whoever wrote it mends it; the text says where and how.
 #[derive(Clone, Debug, Error, PartialEq, Eq, Serialize)]
-#[error("{origin}: {key}: {problem}")]
+#[error("{place}: {key}: {problem}")]
 pub struct ConfigError {
     /// Where it stands.
     #[serde(rename = "where")]
-    pub origin: Origin,
+    pub place: Place,
     /// Which key.
     pub key: String,
     /// What is wrong, and what to write instead. Never holds a secret's text.
@@ -59,14 +64,29 @@ pub struct ConfigError {
 pub type Notice = ConfigError;
 
 impl ConfigError {
-    pub(super) fn new(origin: &Origin, key: &str, problem: impl Into<String>) -> Self {
-        Self { origin: origin.clone(), key: key.to_owned(), problem: problem.into() }
+    pub(super) fn new(place: &Place, key: &str, problem: impl Into<String>) -> Self {
+        Self {
+            place: place.clone(),
+            key: cut(key.to_owned(), KEY_CHARS_MAX),
+            problem: cut(problem.into(), PROBLEM_CHARS_MAX),
+        }
     }
+}
+
+fn cut(mut text: String, chars_max: usize) -> String {
+    if let Some((at, _)) = text.char_indices().nth(chars_max) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
 }
 
 /// The word of `known` that is nearest to `written`, if any is near enough to have been meant.
 pub(super) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let allowed = (written.chars().count() / 4).clamp(1, 4);
+    let length = written.chars().count();
+    let allowed = (length / 4).clamp(1, 4);
+    // The cost grows with both lengths, and no one writes a slip of this length.
+    let known = known.filter(|_| length <= KEY_CHARS_MAX);
     known
         .map(|word| (distance(written, word), word))
         .filter(|(far, _)| *far <= allowed)
@@ -107,6 +127,7 @@ mod tests {
             ("admin.tokne", Some("admin.token")),
             ("memory.budgets", Some("memory.budget")),
             ("database.url", None),
+            (&"admin.listen".repeat(9), None),
         ];
         for (written, want) in rows {
             assert_eq!(nearest(written, known.into_iter()), want, "{written}");

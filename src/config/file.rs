@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ConfigError, Origin};
+use super::error::{ConfigError, Place};
 use super::keys;
 
 /// A value that someone wrote for a key.
@@ -15,7 +15,7 @@ pub(super) struct Given {
     /// As words: lists by commas.
     pub(super) text: String,
     /// Where.
-    pub(super) origin: Origin,
+    pub(super) place: Place,
 }
 
 /// A `[[pool]]` or `[[queue]]` that someone wrote.
@@ -25,7 +25,7 @@ pub(super) struct GivenEntry {
     /// Its fields; the key is the field's name.
     pub(super) fields: Vec<Given>,
     /// Where it starts.
-    pub(super) origin: Origin,
+    pub(super) place: Place,
 }
 
 /// What an entry is.
@@ -55,9 +55,10 @@ pub(super) struct Parsed {
 /// Reads a TOML text. A text with a syntax error gives its errors and no values: half a file means nothing.
 pub(super) fn parse(path: &Path, text: &str) -> Parsed {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let at = |offset: usize| {
-        let before = text.get(..offset).unwrap_or(text);
-        Origin::File { path: path.to_owned(), line: before.matches('\n').count() + 1 }
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    let at = |offset: usize| Place::File {
+        path: path.to_owned(),
+        line: ends.partition_point(|end| *end < offset) + 1,
     };
     let mut parsed = Parsed::default();
     if errors.is_empty() {
@@ -67,13 +68,13 @@ pub(super) fn parse(path: &Path, text: &str) -> Parsed {
         parsed.errors = errors
             .iter()
             .map(|error| {
-                let origin = at(error.span().map_or(0, |span| span.start));
-                ConfigError::new(&origin, "syntax", format!("{}; see https://toml.io", error.message()))
+                let place = at(error.span().map_or(0, |span| span.start));
+                ConfigError::new(&place, "syntax", format!("{}; see https://toml.io", error.message()))
             })
             .collect();
     }
     // The map is sorted by name; people read by line.
-    parsed.values.sort_by(|left, right| left.origin.cmp(&right.origin));
+    parsed.values.sort_by(|left, right| left.place.cmp(&right.place));
     parsed
 }
 
@@ -81,7 +82,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Parsed {
 const DEPTH_MAX: usize = 8;
 
 struct Reader<'a> {
-    at: &'a dyn Fn(usize) -> Origin,
+    at: &'a dyn Fn(usize) -> Place,
     parsed: &'a mut Parsed,
 }
 
@@ -92,33 +93,33 @@ impl Reader<'_> {
                 "" => name.get_ref().to_string(),
                 above => format!("{above}.{}", name.get_ref()),
             };
-            let origin = (self.at)(name.span().start);
+            let place = (self.at)(name.span().start);
             match (key.as_str(), value.get_ref()) {
-                ("pool", list) => self.entries(EntryKind::Pool, list, &origin),
-                ("queue", list) => self.entries(EntryKind::Queue, list, &origin),
+                ("pool", list) => self.entries(EntryKind::Pool, list, &place),
+                ("queue", list) => self.entries(EntryKind::Queue, list, &place),
                 (_, DeValue::Table(below)) if keys::find(&key).is_none() => {
                     if depth < DEPTH_MAX {
                         self.table(&key, below, depth + 1);
                     } else {
                         let problem = format!("is nested more than {DEPTH_MAX} deep");
-                        self.parsed.errors.push(ConfigError::new(&origin, &key, problem));
+                        self.parsed.errors.push(ConfigError::new(&place, &key, problem));
                     }
                 }
                 (_, value) => match words(value) {
-                    Ok(text) => self.parsed.values.push(Given { key, text, origin }),
-                    Err(problem) => self.parsed.errors.push(ConfigError::new(&origin, &key, problem)),
+                    Ok(text) => self.parsed.values.push(Given { key, text, place }),
+                    Err(problem) => self.parsed.errors.push(ConfigError::new(&place, &key, problem)),
                 },
             }
         }
     }
 
-    fn entries(&mut self, kind: EntryKind, value: &DeValue<'_>, origin: &Origin) {
+    fn entries(&mut self, kind: EntryKind, value: &DeValue<'_>, place: &Place) {
         let name = kind.name();
-        let wrong = |origin: &Origin| {
+        let wrong = |place: &Place| {
             let problem = format!("is not a list of sections; write [[{name}]] with two brackets");
-            ConfigError::new(origin, name, problem)
+            ConfigError::new(place, name, problem)
         };
-        let DeValue::Array(list) = value else { return self.parsed.errors.push(wrong(origin)) };
+        let DeValue::Array(list) = value else { return self.parsed.errors.push(wrong(place)) };
         for entry in list {
             let start = (self.at)(entry.span().start);
             let DeValue::Table(table) = entry.get_ref() else {
@@ -127,16 +128,16 @@ impl Reader<'_> {
             };
             let mut fields = Vec::new();
             for (field, value) in table {
-                let origin = (self.at)(field.span().start);
+                let place = (self.at)(field.span().start);
                 match words(value.get_ref()) {
-                    Ok(text) => fields.push(Given { key: field.get_ref().to_string(), text, origin }),
+                    Ok(text) => fields.push(Given { key: field.get_ref().to_string(), text, place }),
                     Err(problem) => {
                         let key = format!("{name}.{}", field.get_ref());
-                        self.parsed.errors.push(ConfigError::new(&origin, &key, problem));
+                        self.parsed.errors.push(ConfigError::new(&place, &key, problem));
                     }
                 }
             }
-            self.parsed.entries.push(GivenEntry { kind, fields, origin: start });
+            self.parsed.entries.push(GivenEntry { kind, fields, place: start });
         }
     }
 }
@@ -167,7 +168,7 @@ mod tests {
     fn values(text: &str) -> Vec<(String, String, String)> {
         let parsed = parse(Path::new("c.toml"), text);
         assert_eq!(parsed.errors, Vec::new(), "{text}");
-        parsed.values.into_iter().map(|given| (given.key, given.text, given.origin.to_string())).collect()
+        parsed.values.into_iter().map(|given| (given.key, given.text, given.place.to_string())).collect()
     }
 
     #[test]
@@ -188,9 +189,9 @@ mod tests {
         assert_eq!(values("[admin]\nhosts = [\"a\", \"b\"]")[0].1, "a,b");
         let parsed = parse(Path::new("c.toml"), "[[pool]]\ncode = \"A\"\n\n[[queue]]\nname = \"q\"\n");
         let shown: Vec<_> =
-            parsed.entries.iter().map(|entry| (entry.kind, entry.origin.to_string())).collect();
+            parsed.entries.iter().map(|entry| (entry.kind, entry.place.to_string())).collect();
         assert_eq!(shown, [(EntryKind::Pool, "c.toml:1".into()), (EntryKind::Queue, "c.toml:4".into())]);
-        assert_eq!(parsed.entries[1].fields[0].origin.to_string(), "c.toml:5");
+        assert_eq!(parsed.entries[1].fields[0].place.to_string(), "c.toml:5");
     }
 
     #[test]
@@ -206,6 +207,9 @@ mod tests {
         for (text, want) in rows {
             let errors = parse(Path::new("c.toml"), text).errors;
             assert!(errors.iter().any(|error| error.to_string().contains(want)), "{text}: {errors:?}");
+        }
+        for deep in [format!("a = {}", "[".repeat(100_000)), format!("a{} = 1", ".a".repeat(100_000))] {
+            assert!(!parse(Path::new("c.toml"), &deep).errors.is_empty(), "nesting is bounded");
         }
         let deep = format!("{} = 1", vec!["a"; 20].join("."));
         assert!(parse(Path::new("c.toml"), &deep).errors[0].problem.contains("deep"));

@@ -22,7 +22,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use error::{ConfigError, Notice, Origin};
+pub use error::{ConfigError, Notice, Place};
 pub use keys::{Key, keys};
 pub use settings::{
     AdminSettings, EngineSettings, LogFormat, LogSettings, Settings, SqsSettings, SyncSettings,
@@ -45,7 +45,7 @@ pub struct Row {
     pub value: String,
     /// Where it came from.
     #[serde(rename = "from")]
-    pub origin: Origin,
+    pub place: Place,
 }
 
 /// Every effective value and where it came from. Holds no secret, so that it may be shown and served.
@@ -64,7 +64,7 @@ impl Settings {
     /// Every problem of every source.
     pub fn load(sources: &Sources) -> Result<(Self, Provenance), Vec<ConfigError>> {
         let mut load = Load::default();
-        load.take(file::parse(Path::new("default.toml"), DEFAULT_TOML), Some(&Origin::Default));
+        load.take(file::parse(Path::new("default.toml"), DEFAULT_TOML), Some(&Place::Default));
         if let Some((path, text)) = &sources.file {
             load.take(file::parse(path, text), None);
         }
@@ -76,79 +76,92 @@ impl Settings {
     }
 }
 
+impl Provenance {
+    /// Keys whose value is another one in `newer`, after a reload. Pools and queues are left out, and a secret that
+    /// changed is not noticed.
+    #[must_use]
+    pub fn changed_keys(&self, newer: &Self) -> Vec<&'static str> {
+        let value = |rows: &[Row], name: &str| {
+            rows.iter().find(|row| row.key == name).map(|row| row.value.clone()).unwrap_or_default()
+        };
+        let is_changed = |name: &&str| value(&self.settings, name) != value(&newer.settings, name);
+        keys().iter().map(|key| key.name).filter(is_changed).collect()
+    }
+}
+
 /// Settings on the way.
 #[derive(Default)]
 struct Load {
     settings: Settings,
-    shown: BTreeMap<&'static str, (String, Origin)>,
+    shown: BTreeMap<&'static str, (String, Place)>,
     entries: Vec<file::GivenEntry>,
     errors: Vec<ConfigError>,
     notices: Vec<Notice>,
 }
 
 impl Load {
-    fn take(&mut self, parsed: Parsed, origin: Option<&Origin>) {
+    fn take(&mut self, parsed: Parsed, place: Option<&Place>) {
         self.errors.extend(parsed.errors);
-        self.values(parsed.values, origin);
+        self.values(parsed.values, place);
         self.entries.extend(parsed.entries);
     }
 
-    /// Sets each value; `origin` stands for the values' own where it is given.
-    fn values(&mut self, values: Vec<Given>, origin: Option<&Origin>) {
-        let mut before: BTreeMap<&str, Origin> = BTreeMap::new();
-        for Given { key: written, text, origin: own } in values {
-            let origin = origin.unwrap_or(&own);
+    /// Sets each value; `place` stands for the values' own where it is given.
+    fn values(&mut self, values: Vec<Given>, place: Option<&Place>) {
+        let mut before: BTreeMap<&str, Place> = BTreeMap::new();
+        for Given { key: written, text, place: own } in values {
+            let place = place.unwrap_or(&own);
             let Some(key) = keys::find(&written) else {
-                self.unknown(&written, origin);
+                self.unknown(&written, place);
                 continue;
             };
-            if let (Some(first), Origin::File { .. }) = (before.insert(key.name, own.clone()), origin) {
+            if let (Some(first), Place::File { .. }) = (before.insert(key.name, own.clone()), place) {
                 let problem = format!("stands at {first} already; take one of the two away");
-                self.errors.push(ConfigError::new(origin, &written, problem));
+                self.errors.push(ConfigError::new(place, &written, problem));
             }
             match key.set(&mut self.settings, text.trim()) {
-                Ok(()) => drop(self.shown.insert(key.name, (key.show(text.trim()), origin.clone()))),
-                Err(problem) => self.errors.push(ConfigError::new(origin, key.name, problem)),
+                Ok(()) => drop(self.shown.insert(key.name, (key.show(text.trim()), place.clone()))),
+                Err(problem) => self.errors.push(ConfigError::new(place, key.name, problem)),
             }
         }
     }
 
-    fn unknown(&mut self, written: &str, origin: &Origin) {
+    fn unknown(&mut self, written: &str, place: &Place) {
         if keys::is_for_later(written) {
-            self.notices.push(ConfigError::new(origin, written, "is not used by this version"));
+            self.notices.push(ConfigError::new(place, written, "is not used by this version"));
             return;
         }
         let hint = match meant(written, keys().iter().map(|key| key.name)) {
             hint if hint.is_empty() => "; `corelane check` lists all keys".to_owned(),
             hint => hint,
         };
-        self.errors.push(ConfigError::new(origin, written, format!("is no setting{hint}")));
+        self.errors.push(ConfigError::new(place, written, format!("is no setting{hint}")));
     }
 
     fn finish(mut self) -> Result<(Settings, Provenance), Vec<ConfigError>> {
-        let Local { topology, mut origins } =
+        let Local { topology, mut places } =
             entries::read_all(&self.entries, self.settings.pools_max, &mut self.errors);
         self.settings.topology = topology;
         let shown = &self.shown;
-        let origin_of = |key: &str| shown.get(key).map_or(Origin::Default, |(_, origin)| origin.clone());
-        check::check(&self.settings, &origin_of, &mut self.errors);
+        let place_of = |key: &str| shown.get(key).map_or(Place::Default, |(_, place)| place.clone());
+        check::check(&self.settings, &place_of, &mut self.errors);
         if !self.errors.is_empty() {
             return Err(self.errors);
         }
-        self.notices.extend(check::notices(&self.settings, &origin_of));
+        self.notices.extend(check::notices(&self.settings, &place_of));
         if self.settings.topology.queues.is_empty() && self.settings.sync.url.is_none() {
             let queue = entries::default_queue();
-            origins.insert(("queue", queue.name.clone()), Origin::Default);
+            places.insert(("queue", queue.name.clone()), Place::Default);
             self.settings.topology.queues.push(queue);
         }
         let mut settings = Vec::new();
         for key in keys() {
-            let (value, origin) = self.shown.remove(key.name).unwrap_or((String::new(), Origin::Default));
-            settings.push(Row { key: key.name.to_owned(), value, origin });
+            let (value, place) = self.shown.remove(key.name).unwrap_or((String::new(), Place::Default));
+            settings.push(Row { key: key.name.to_owned(), value, place });
         }
         let mut entry = |kind: &'static str, name: &str, value: String| {
-            let origin = origins.get(&(kind, name.to_owned())).cloned().unwrap_or(Origin::Default);
-            settings.push(Row { key: format!("{kind}.{name}"), value, origin });
+            let place = places.get(&(kind, name.to_owned())).cloned().unwrap_or(Place::Default);
+            settings.push(Row { key: format!("{kind}.{name}"), value, place });
         };
         for pool in &self.settings.topology.pools {
             entry("pool", &pool.code, pool.to_string());

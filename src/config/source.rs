@@ -1,11 +1,12 @@
 //! The texts that settings are read from, and the thin edge that gathers them.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::entries::{pool_flag, queue_flag};
-use super::error::{ConfigError, Origin};
+use super::error::{ConfigError, Place};
 use super::file::{Given, Parsed};
 
 /// The file that is read where no other is named.
@@ -13,8 +14,8 @@ pub const FILE_DEFAULT: &str = "corelane.toml";
 /// Largest config file: ten thousand pools fit many times.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What settings are read from.
-#[derive(Clone, Debug, Default)]
+/// What settings are read from. Any of it may be a secret, so that `Debug` shows none of it.
+#[derive(Clone, Default)]
 pub struct Sources {
     /// The config file's path and text.
     pub file: Option<(PathBuf, String)>,
@@ -22,10 +23,18 @@ pub struct Sources {
     pub env: Vec<(String, String)>,
     /// Flags that set a key: flag, key, value. A later one wins.
     pub flags: Vec<(String, String, String)>,
+    /// `--set KEY=VALUE`. The flags above win over them.
+    pub sets: Vec<String>,
     /// `--queue NAME=URI`.
     pub queues: Vec<String>,
     /// `--pool CODE=CONCURRENCY[,RATE/min]`.
     pub pools: Vec<String>,
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Sources").finish_non_exhaustive()
+    }
 }
 
 impl Sources {
@@ -51,9 +60,18 @@ impl Sources {
     /// What the flags give.
     pub(super) fn flags(&self) -> Parsed {
         let mut parsed = Parsed::default();
+        for text in &self.sets {
+            let place = Place::Flag("--set".into());
+            if let Some((key, text)) = text.split_once('=') {
+                parsed.values.push(Given { key: key.trim().into(), text: text.into(), place });
+            } else {
+                let problem = "has no `=`; write KEY=VALUE, memory.budget=1GiB";
+                parsed.errors.push(ConfigError::new(&place, "--set", problem));
+            }
+        }
         for (flag, key, text) in &self.flags {
-            let origin = Origin::Flag(flag.clone());
-            parsed.values.push(Given { key: key.clone(), text: text.clone(), origin });
+            let place = Place::Flag(flag.clone());
+            parsed.values.push(Given { key: key.clone(), text: text.clone(), place });
         }
         let queues = self.queues.iter().map(|text| queue_flag(text));
         for entry in queues.chain(self.pools.iter().map(|text| pool_flag(text))) {
@@ -67,8 +85,8 @@ impl Sources {
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
-    let origin = Origin::File { path: path.to_owned(), line: 0 };
-    let wrong = |problem: String| ConfigError::new(&origin, "--config", problem);
+    let place = Place::File { path: path.to_owned(), line: 0 };
+    let wrong = |problem: String| ConfigError::new(&place, "--config", problem);
     let unreadable = |error: io::Error| {
         let what = match error.kind() {
             io::ErrorKind::NotFound => "is not there; name another file with --config".to_owned(),

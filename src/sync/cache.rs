@@ -1,4 +1,5 @@
-//! The last good document on disk, so that a restart finds it while the platform is away.
+//! The last good config on disk, so that a restart finds it while the platform is away. What is kept is what ran, in
+//! the platform's own layout: entries that a bad document kept alive are in it too.
 //!
 //! - Y5: at every moment the file is a whole document or not there: written aside, synced, renamed.
 
@@ -8,11 +9,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::document::{self, Document, DocumentError, PoolLimits};
+use super::document::{self, DocumentError, PoolLimits};
 use crate::secret::{Secret, without_credentials};
+use crate::topology::{PoolEntry, QueueEntry, Topology};
 
 /// Layout of the file. Another number is another program's.
 const LAYOUT: u32 = 1;
@@ -21,20 +23,19 @@ const FRAME_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept<'a> {
+struct Kept {
     layout: u32,
     /// Where it was fetched, without credentials.
     url: String,
     fetched_unix_s: u64,
-    #[serde(borrow)]
-    document: &'a RawValue,
+    document: Value,
 }
 
-/// A document from the cache.
+/// A config from the cache.
 #[derive(Clone, Debug)]
 pub struct Cached {
-    /// What it says.
-    pub document: Document,
+    /// What ran.
+    pub topology: Topology,
     /// When it was fetched, in seconds since 1970.
     pub fetched_unix_s: u64,
 }
@@ -76,17 +77,40 @@ pub enum CacheError {
     },
 }
 
-/// Keeps a document that was good. Blocks for a disk sync. The file can be read by its owner alone, since queue
-/// URIs may hold passwords.
+/// Keeps a config that was put into effect. Blocks for a disk sync. The file can be read by its owner alone, since
+/// queue URIs may hold passwords.
 ///
 /// # Errors
 /// The directory can't be written; the file that was there is still whole.
-pub fn write(path: &Path, url: &Secret, body: &[u8], fetched_unix_s: u64) -> Result<(), CacheError> {
+pub fn write(path: &Path, url: &Secret, topology: &Topology, fetched_unix_s: u64) -> Result<(), CacheError> {
+    let url = without_credentials(url.reveal());
+    let kept = Kept { layout: LAYOUT, url, fetched_unix_s, document: layout(topology) };
     let damaged = |source| CacheError::Damaged { path: path.to_owned(), source };
-    let document: &RawValue = serde_json::from_slice(body).map_err(damaged)?;
-    let kept = Kept { layout: LAYOUT, url: without_credentials(url.reveal()), fetched_unix_s, document };
     let text = serde_json::to_vec(&kept).map_err(damaged)?;
     put(path, &text).map_err(|source| CacheError::Io { path: path.to_owned(), source })
+}
+
+/// The platform's layout, with whatever passwords the URIs hold.
+fn layout(topology: &Topology) -> Value {
+    let pool = |pool: &PoolEntry| {
+        json!({
+            "code": pool.code,
+            "concurrency": pool.spec.concurrency,
+            "rateLimitPerMinute": pool.spec.rate_per_minute,
+        })
+    };
+    let queue = |queue: &QueueEntry| {
+        json!({
+            "queueName": queue.name,
+            "queueUri": queue.uri.reveal(),
+            "connections": queue.connections,
+            "visibilityTimeout": queue.visibility.map(|lease| lease.as_secs()),
+        })
+    };
+    json!({
+        "processingPools": topology.pools.iter().map(pool).collect::<Vec<_>>(),
+        "queues": topology.queues.iter().map(queue).collect::<Vec<_>>(),
+    })
 }
 
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {
@@ -108,7 +132,7 @@ fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Reads it, if there is one. `body_bytes_max` bounds the document in it.
+/// Reads it, if there is one. `body_bytes_max` is the bound of a document.
 ///
 /// # Errors
 /// There is one and it can't be used.
@@ -124,12 +148,13 @@ pub fn read(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let max = (body_bytes_max + FRAME_BYTES_MAX) as u64;
+    // A running config may be larger than the document that made it, by the entries that were kept alive.
+    let max = body_bytes_max.saturating_mul(2).saturating_add(FRAME_BYTES_MAX) as u64;
     let mut text = Vec::new();
     // A longer file is cut here and then refused as damaged.
     file.take(max).read_to_end(&mut text).map_err(failed)?;
     let damaged = |source| CacheError::Damaged { path: path.to_owned(), source };
-    let kept: Kept<'_> = serde_json::from_slice(&text).map_err(damaged)?;
+    let kept: Kept = serde_json::from_slice(&text).map_err(damaged)?;
     if kept.layout != LAYOUT {
         return Err(damaged(serde::de::Error::custom(format!(
             "its layout is {}, not {LAYOUT}",
@@ -139,8 +164,12 @@ pub fn read(
     if kept.url != without_credentials(url.reveal()) {
         return Err(CacheError::Foreign { path: path.to_owned(), from: kept.url });
     }
-    match document::read(kept.document.get().as_bytes(), limits) {
-        Ok(document) => Ok(Some(Cached { document, fetched_unix_s: kept.fetched_unix_s })),
+    let whole = serde_json::to_vec(&kept.document).map_err(damaged)?;
+    match document::read(&whole) {
+        Ok(document) => {
+            let (topology, _) = document.over(&Topology::default(), limits);
+            Ok(Some(Cached { topology, fetched_unix_s: kept.fetched_unix_s }))
+        }
         Err(source) => Err(CacheError::Document { path: path.to_owned(), source }),
     }
 }

@@ -17,6 +17,9 @@ use crate::topology::draft::{FieldProblem, PoolDraft, QUEUES_MAX, QueueDraft};
 /// Problems told of one document; the rest is counted.
 const PROBLEMS_MAX: usize = 100;
 
+/// Pools named when some are left out.
+const NAMED_MAX: usize = 5;
+
 /// How many pools there may be.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
@@ -30,9 +33,9 @@ pub struct PoolLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
     /// The good entries.
-    pub topology: Topology,
+    topology: Topology,
     /// What is wrong with the others.
-    pub problems: Vec<Problem>,
+    problems: Vec<Problem>,
     /// Codes of pools that are listed but can't be used.
     bad_pools: BTreeSet<String>,
     /// Names of queues that are listed but can't be used.
@@ -87,7 +90,7 @@ struct Sections {
 ///
 /// # Errors
 /// It is not whole; nothing of it may be used.
-pub fn read(body: &[u8], limits: PoolLimits) -> Result<Document, DocumentError> {
+pub fn read(body: &[u8]) -> Result<Document, DocumentError> {
     if body.trim_ascii().is_empty() {
         return Err(DocumentError::Empty);
     }
@@ -99,15 +102,10 @@ pub fn read(body: &[u8], limits: PoolLimits) -> Result<Document, DocumentError> 
     }
     let mut reader = Reader::default();
     for (at, value) in pools.iter().enumerate() {
-        reader.pool(at, value, limits);
+        reader.pool(at, value);
     }
     for (at, value) in queues.iter().enumerate() {
         reader.queue(at, value);
-    }
-    let count = reader.document.topology.pools.len();
-    if count >= limits.warn_at {
-        let text = format!("{count} pools, and {} are allowed (message-router.max-pools)", limits.max);
-        reader.document.problems.insert(0, Problem { kind: ProblemKind::PoolsNearLimit, text });
     }
     if reader.untold > 0 {
         reader.document.problems.push(Problem {
@@ -119,16 +117,34 @@ pub fn read(body: &[u8], limits: PoolLimits) -> Result<Document, DocumentError> 
 }
 
 impl Document {
-    /// The topology to put into effect where `running` is in effect now: an entry that is listed but bad keeps
-    /// its last good settings.
+    /// What to put into effect where `running` is in effect now, and all that is wrong. An entry that is listed but
+    /// bad keeps its last good settings. Where there are too many pools, those that run come first.
     #[must_use]
-    pub fn over(&self, running: &Topology) -> Topology {
-        let mut topology = self.topology.clone();
+    pub fn over(&self, running: &Topology, limits: PoolLimits) -> (Topology, Vec<Problem>) {
+        let (mut topology, mut problems) = (self.topology.clone(), self.problems.clone());
         let kept = running.pools.iter().filter(|pool| self.bad_pools.contains(&pool.code));
         topology.pools.extend(kept.cloned());
         let kept = running.queues.iter().filter(|queue| self.bad_queues.contains(&queue.name));
         topology.queues.extend(kept.cloned());
-        topology
+        let listed = topology.pools.len();
+        if listed > limits.max {
+            let codes: BTreeSet<&str> = running.pools.iter().map(|pool| pool.code.as_str()).collect();
+            topology.pools.sort_by_key(|pool| !codes.contains(pool.code.as_str()));
+            let out: Vec<String> = topology.pools.drain(limits.max..).map(|pool| pool.code).collect();
+            let first: Vec<&str> = out.iter().take(NAMED_MAX).map(String::as_str).collect();
+            let text = format!(
+                "{listed} pools are listed and {} are allowed (message-router.max-pools); {} left out: {}{}",
+                limits.max,
+                out.len(),
+                first.join(", "),
+                if out.len() > NAMED_MAX { ", …" } else { "" },
+            );
+            problems.push(Problem { kind: ProblemKind::PoolLimit, text });
+        } else if listed >= limits.warn_at {
+            let text = format!("{listed} pools, and {} are allowed (message-router.max-pools)", limits.max);
+            problems.push(Problem { kind: ProblemKind::PoolsNearLimit, text });
+        }
+        (topology, problems)
     }
 }
 
@@ -149,7 +165,7 @@ impl Reader {
         }
     }
 
-    fn pool(&mut self, at: usize, value: &Value, limits: PoolLimits) {
+    fn pool(&mut self, at: usize, value: &Value) {
         let place = |name: &str| format!("processingPools[{at}] {name:?}");
         let mut fields = Fields::of(value);
         let draft = PoolDraft {
@@ -163,14 +179,6 @@ impl Reader {
             Err(problem) => {
                 self.tell(ProblemKind::Entry, format!("{}: {problem}", place(&code)));
                 self.document.bad_pools.insert(code);
-            }
-            Ok(_) if self.document.topology.pools.len() >= limits.max && !self.codes.contains(&code) => {
-                let text = format!(
-                    "{}: left out, {} pools are allowed (message-router.max-pools)",
-                    place(&code),
-                    limits.max
-                );
-                self.tell(ProblemKind::PoolLimit, text);
             }
             Ok(pool) => {
                 if self.codes.insert(code.clone()) {

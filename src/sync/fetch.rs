@@ -2,11 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use http::StatusCode;
 use thiserror::Error;
 
-use super::document::{self, Document, DocumentError, PoolLimits};
+use super::document::{self, Document, DocumentError};
 use crate::config::SyncSettings;
 use crate::http::{Client, HttpError, Limits};
 use crate::secret::Secret;
@@ -16,8 +15,6 @@ use crate::secret::Secret;
 pub struct Fetched {
     /// What it says.
     pub document: Document,
-    /// As it came, for the cache. May hold passwords.
-    pub body: Bytes,
     /// When, in seconds since 1970.
     pub fetched_unix_s: u64,
 }
@@ -67,13 +64,12 @@ pub struct FailedTry<'a> {
 pub async fn fetch(
     sync: &SyncSettings,
     url: &Secret,
-    limits: PoolLimits,
     mut report: impl FnMut(FailedTry<'_>),
 ) -> Result<Fetched, FetchError> {
     let of = sync.attempts.max(1);
     let mut number = 1;
     loop {
-        match fetch_once(sync, url, limits).await {
+        match fetch_once(sync, url).await {
             Ok(fetched) => return Ok(fetched),
             Err(error) => {
                 let pause = (number < of).then_some(sync.pause);
@@ -90,17 +86,13 @@ pub async fn fetch(
 ///
 /// # Errors
 /// Why there is no document.
-pub async fn fetch_once(
-    sync: &SyncSettings,
-    url: &Secret,
-    limits: PoolLimits,
-) -> Result<Fetched, FetchError> {
+pub async fn fetch_once(sync: &SyncSettings, url: &Secret) -> Result<Fetched, FetchError> {
     let bounds = Limits { connect: sync.timeout, total: sync.timeout, body_bytes_max: sync.body_bytes_max };
     let answer = Client::new(bounds, sync.token.clone()).get(url.reveal()).await?;
     if answer.status != StatusCode::OK {
         return Err(FetchError::Status { status: answer.status });
     }
-    let document = document::read(&answer.body, limits)?;
+    let document = document::read(&answer.body)?;
     let fetched_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    Ok(Fetched { document, body: answer.body, fetched_unix_s })
+    Ok(Fetched { document, fetched_unix_s })
 }

@@ -3,17 +3,19 @@
 //!
 //! At start, after `sync.first_delay`:
 //! ```text
-//! let cached  = cache::read(&settings.cache_file(), url, sync.body_bytes_max, limits);   // warn on Err, go on
-//! let fetched = fetch(sync, url, limits, |failed| warn).await;
-//! match begin(fetched, cached, sync) {
-//!     Begin::Fresh(accepted)           → apply accepted.changes; cache::write; warn of accepted.problems
-//!     Begin::FromCache(accepted, why)  → apply; CONFIG_SYNC_FAILED, warn: why
-//!     Begin::Stop(why)                 → CONFIG_SYNC_FAILED, critical: why; exit 1
+//! let cached  = cache::read(&settings.cache_file(), url, sync.body_bytes_max, limits);   // on Err: warn, None
+//! let fetched = fetch(sync, url, |failed| warn).await;
+//! match begin(fetched, cached, sync, limits) {
+//!     Begin::Fresh(accepted)          → apply accepted.changes, cache::write(…, &accepted.topology, …), warn of
+//!                                       accepted.problems
+//!     Begin::FromCache(accepted, why) → apply; CONFIG_SYNC_FAILED, warn: why
+//!     Begin::Stop(why)                → CONFIG_SYNC_FAILED, critical: why; exit 1
 //! }
 //! ```
-//! Every `sync.interval` after that: `fetch`, then [`accept`] over the running topology; on an error
-//! `CONFIG_SYNC_FAILED`, warn, and nothing changes. One sync at a time: the caller awaits one before the next.
-//! SIGHUP without a URL: `Settings::load` again, [`diff::diff`], [`diff::Changes::guard`].
+//! Every `sync.interval` after that: `fetch`, then [`accept`] over the running topology, apply and `cache::write`; on an
+//! error `CONFIG_SYNC_FAILED`, warn, and nothing changes. One sync at a time: the caller awaits one before the next.
+//! `cache::write` blocks for a disk sync: call it where that does no harm. SIGHUP without a URL: `Settings::load` again,
+//! [`diff::diff`], [`diff::Changes::guard`].
 
 pub mod cache;
 pub mod diff;
@@ -44,7 +46,7 @@ pub struct Accepted {
 #[derive(Debug)]
 pub enum Begin {
     /// From the platform's document. Keep it with `cache::write`.
-    Fresh(Box<Accepted>, Box<Fetched>),
+    Fresh(Box<Accepted>),
     /// From the last good document, because of this.
     FromCache(Box<Accepted>, SyncError),
     /// Not at all.
@@ -75,26 +77,32 @@ pub const fn pool_limits(settings: &Settings) -> PoolLimits {
 pub fn accept(
     document: &Document,
     running: &Topology,
-    may_remove_many: bool,
+    sync: &SyncSettings,
+    limits: PoolLimits,
 ) -> Result<Accepted, MassRemoval> {
-    let topology = document.over(running);
+    let (topology, problems) = document.over(running, limits);
     let changes = diff::diff(running, &topology);
-    changes.guard(running, may_remove_many)?;
-    Ok(Accepted { topology, changes, problems: document.problems.clone() })
+    changes.guard(running, sync.allow_mass_removal)?;
+    Ok(Accepted { topology, changes, problems })
 }
 
 /// Judges the first sync. The cache counts as what ran before: a restart is no way around the guard against mass
 /// removal, and a bad entry keeps the settings it had.
 #[must_use]
-pub fn begin(fetched: Result<Fetched, FetchError>, cached: Option<Cached>, sync: &SyncSettings) -> Begin {
-    let last_good = cached.map(|cached| cached.document.topology).unwrap_or_default();
+pub fn begin(
+    fetched: Result<Fetched, FetchError>,
+    cached: Option<Cached>,
+    sync: &SyncSettings,
+    limits: PoolLimits,
+) -> Begin {
+    let last_good = cached.map(|cached| cached.topology).unwrap_or_default();
     let nothing = Topology::default();
     let why = match fetched {
-        Ok(fetched) => match accept(&fetched.document, &last_good, sync.allow_mass_removal) {
+        Ok(fetched) => match accept(&fetched.document, &last_good, sync, limits) {
             Ok(accepted) => {
                 // Nothing runs yet, so that everything is to be made.
                 let changes = diff::diff(&nothing, &accepted.topology);
-                return Begin::Fresh(Box::new(Accepted { changes, ..accepted }), Box::new(fetched));
+                return Begin::Fresh(Box::new(Accepted { changes, ..accepted }));
             }
             Err(refused) => refused.into(),
         },

@@ -17,14 +17,15 @@ fn body(pools: usize) -> String {
 }
 
 fn fetched(pools: usize) -> Fetched {
-    let body = body(pools);
-    let document = document::read(body.as_bytes(), LIMITS).expect("a document");
-    Fetched { document, body: body.into(), fetched_unix_s: 1 }
+    Fetched { document: document::read(body(pools).as_bytes()).expect("a document"), fetched_unix_s: 1 }
+}
+
+fn topology(pools: usize) -> Topology {
+    fetched(pools).document.over(&Topology::default(), LIMITS).0
 }
 
 fn cached(pools: usize) -> Cached {
-    let document = document::read(body(pools).as_bytes(), LIMITS).expect("a document");
-    Cached { document, fetched_unix_s: 1 }
+    Cached { topology: topology(pools), fetched_unix_s: 1 }
 }
 
 const fn failed() -> Result<Fetched, FetchError> {
@@ -34,7 +35,7 @@ const fn failed() -> Result<Fetched, FetchError> {
 /// `fresh 3`, `cache 3: why` or `stop: why`.
 fn shown(begin: &Begin) -> String {
     match begin {
-        Begin::Fresh(accepted, _) => format!("fresh {}", accepted.topology.pools.len()),
+        Begin::Fresh(accepted) => format!("fresh {}", accepted.topology.pools.len()),
         Begin::FromCache(accepted, why) => format!("cache {}: {why}", accepted.topology.pools.len()),
         Begin::Stop(why) => format!("stop: {why}"),
     }
@@ -63,9 +64,9 @@ fn a_start_takes_the_platform_else_the_cache_else_ends() {
         (failed(), None, sync(true, false), "stop: the document is empty"),
     ];
     for (fetched, cached, sync, want) in rows {
-        let begin = begin(fetched, cached, &sync);
+        let begin = begin(fetched, cached, &sync, LIMITS);
         assert!(shown(&begin).starts_with(want), "{want}: {}", shown(&begin));
-        if let Begin::Fresh(accepted, _) | Begin::FromCache(accepted, _) = begin {
+        if let Begin::Fresh(accepted) | Begin::FromCache(accepted, _) = begin {
             let count = accepted.changes.pools_set.len();
             assert_eq!(count, accepted.topology.pools.len(), "at start everything is to be made");
         }
@@ -105,6 +106,20 @@ fn url(text: &str) -> Secret {
 }
 
 #[test]
+fn a_bad_entry_keeps_its_settings_over_a_restart() {
+    let (place, url) = (Place::new(), url("http://h/c"));
+    let sync = SyncSettings::default();
+    let broken = body(4).replacen(r#""concurrency":1"#, r#""concurrency":0"#, 1);
+    let broken = document::read(broken.as_bytes()).expect("a document with a bad entry");
+    let accepted = accept(&broken, &topology(4), &sync, LIMITS).expect("nothing is removed");
+    assert!(accepted.changes.is_empty() && accepted.problems.len() == 1, "{accepted:?}");
+    cache::write(&place.file(), &url, &accepted.topology, 7).expect("it can be written");
+    let back = cache::read(&place.file(), &url, 1 << 20, LIMITS).expect("readable");
+    let again = begin(Ok(Fetched { document: broken, fetched_unix_s: 8 }), back, &sync, LIMITS);
+    assert_eq!(shown(&again), "fresh 4");
+}
+
+#[test]
 fn the_last_good_document_comes_back_from_disk() {
     use std::os::unix::fs::PermissionsExt;
 
@@ -112,10 +127,9 @@ fn the_last_good_document_comes_back_from_disk() {
     let read = || cache::read(&place.file(), &url, 1 << 20, LIMITS);
     assert!(read().expect("no file is no error").is_none());
     for pools in [2, 5] {
-        cache::write(&place.file(), &url, body(pools).as_bytes(), 7).expect("it can be written");
+        cache::write(&place.file(), &url, &topology(pools), 7).expect("it can be written");
         let back = read().expect("readable").expect("there");
-        assert_eq!((back.document.topology.pools.len(), back.fetched_unix_s), (pools, 7));
-        assert_eq!(back.document.topology.queues[0].uri, cached(1).document.topology.queues[0].uri);
+        assert_eq!((back.topology, back.fetched_unix_s), (topology(pools), 7));
     }
     assert_eq!(place.names(), ["cache.json"], "Y5: nothing is left beside it");
     let mode = std::fs::metadata(place.file()).expect("there").permissions().mode();
@@ -126,21 +140,20 @@ fn the_last_good_document_comes_back_from_disk() {
 #[test]
 fn y5_a_failed_write_leaves_the_old_file_whole() {
     let (place, url) = (Place::new(), url("http://h/c"));
-    cache::write(&place.file(), &url, body(2).as_bytes(), 7).expect("it can be written");
-    assert!(cache::write(&place.file(), &url, b"{\"processingPools\":[", 8).is_err(), "half a document");
+    cache::write(&place.file(), &url, &topology(2), 7).expect("it can be written");
     // A directory where the new file would be written aside: opening it fails, for every user.
     let aside = place.0.join(format!("cache.json.{}.new", std::process::id()));
     std::fs::create_dir(&aside).expect("a directory");
-    let error = cache::write(&place.file(), &url, body(3).as_bytes(), 8).expect_err("it can't be written");
+    let error = cache::write(&place.file(), &url, &topology(3), 8).expect_err("it can't be written");
     assert!(matches!(error, CacheError::Io { .. }), "{error}");
     let back = cache::read(&place.file(), &url, 1 << 20, LIMITS).expect("readable").expect("there");
-    assert_eq!(back.document.topology.pools.len(), 2);
+    assert_eq!(back.topology, topology(2));
 }
 
 #[test]
 fn a_cache_that_is_not_ours_is_refused_by_name() {
     let (place, own) = (Place::new(), url("http://h/c"));
-    cache::write(&place.file(), &own, body(2).as_bytes(), 7).expect("it can be written");
+    cache::write(&place.file(), &own, &topology(2), 7).expect("it can be written");
     let good = std::fs::read_to_string(place.file()).expect("text");
     let read = |from: &str, max| {
         let outcome = cache::read(&place.file(), &url(from), max, LIMITS);

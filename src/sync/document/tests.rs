@@ -1,11 +1,13 @@
 //! Documents, good and bad.
 
+use proptest::prelude::*;
+
 use super::*;
 
 const LIMITS: PoolLimits = PoolLimits { max: 10_000, warn_at: 5_000 };
 
 fn document(body: &str) -> Document {
-    read(body.as_bytes(), LIMITS).unwrap_or_else(|error| panic!("{body}: {error}"))
+    read(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"))
 }
 
 #[test]
@@ -41,11 +43,11 @@ fn y1_a_document_that_is_not_whole_is_refused() {
         (r#"{"processingPools":{},"queues":[]}"#, "JSON"),
     ];
     for (body, word) in rows {
-        let error = read(body.as_bytes(), LIMITS).err().unwrap_or_else(|| panic!("{body:?} is not whole"));
+        let error = read(body.as_bytes()).err().unwrap_or_else(|| panic!("{body:?} is not whole"));
         assert!(error.to_string().contains(word), "{body:?}: {error}");
     }
     let deep = format!("{{\"queues\":{}", "[".repeat(100_000));
-    assert!(read(deep.as_bytes(), LIMITS).is_err(), "nesting is bounded");
+    assert!(read(deep.as_bytes()).is_err(), "nesting is bounded");
 }
 
 #[test]
@@ -111,7 +113,8 @@ fn y2_a_bad_entry_keeps_the_running_one() {
         r#"{"processingPools":[{"code":"A","concurrency":0},{"code":"B","concurrency":9}],
             "queues":[{"queueName":"q","queueUri":"sqlite:q2"},{"queueName":"r","queueUri":"nowhere"}]}"#,
     );
-    let now = bad.over(&good.topology);
+    let (now, problems) = bad.over(&good.topology, LIMITS);
+    assert_eq!(problems.len(), 2, "{problems:?}");
     let pools: Vec<_> =
         now.pools.iter().map(|pool| (pool.code.as_str(), pool.spec.concurrency.get())).collect();
     assert_eq!(pools, [("B", 9), ("A", 5)], "C is gone because the document does not list it");
@@ -123,15 +126,31 @@ fn y2_a_bad_entry_keeps_the_running_one() {
 fn pools_beyond_the_limit_are_left_out_with_a_warning() {
     let pools: Vec<String> = (0..5).map(|n| format!(r#"{{"code":"P{n}","concurrency":1}}"#)).collect();
     let body = format!(r#"{{"processingPools":[{}],"queues":[]}}"#, pools.join(","));
-    let read = |max, warn_at| read(body.as_bytes(), PoolLimits { max, warn_at }).expect("a document");
-    let kinds = |document: &Document| document.problems.iter().map(|one| one.kind).collect::<Vec<_>>();
-    assert_eq!(kinds(&read(6, 6)), []);
-    assert_eq!(kinds(&read(6, 5)), [ProblemKind::PoolsNearLimit]);
-    let tight = read(4, 4);
-    assert_eq!(kinds(&tight), [ProblemKind::PoolsNearLimit, ProblemKind::PoolLimit]);
-    assert_eq!(tight.topology.pools.len(), 4);
+    let listed = document(&body);
+    let kinds = |running: &Topology, max, warn_at| {
+        let (now, problems) = listed.over(running, PoolLimits { max, warn_at });
+        let codes: Vec<String> = now.pools.into_iter().map(|pool| pool.code).collect();
+        (codes.join(" "), problems.first().map(|one| one.kind))
+    };
+    let none = Topology::default();
+    assert_eq!(kinds(&none, 6, 6), ("P0 P1 P2 P3 P4".into(), None));
+    assert_eq!(kinds(&none, 6, 5), ("P0 P1 P2 P3 P4".into(), Some(ProblemKind::PoolsNearLimit)));
+    assert_eq!(kinds(&none, 3, 1), ("P0 P1 P2".into(), Some(ProblemKind::PoolLimit)));
+    let mut running = listed.topology.clone();
+    running.pools.drain(..2);
+    assert_eq!(kinds(&running, 3, 1).0, "P2 P3 P4", "a new pool never takes a running one's room");
     let many = format!(r#"{{"processingPools":[{}0],"queues":[]}}"#, "0,".repeat(500));
     let many = document(&many);
     assert_eq!(many.problems.len(), PROBLEMS_MAX + 1, "a broken document does not flood");
     assert!(many.problems[PROBLEMS_MAX].text.contains("401 more"), "{:?}", many.problems[PROBLEMS_MAX]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in any::<Vec<u8>>(), entry in "[a-zA-Z0-9:,{}\\[\\]\"-]{0,60}") {
+        let _ = read(&bytes);
+        let _ = read(format!(r#"{{"processingPools":[{entry}],"queues":[{entry}]}}"#).as_bytes());
+    }
 }
