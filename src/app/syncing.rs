@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use super::control::{Control, End, Synced};
 use crate::sync::diff::diff;
 use crate::sync::document::{Problem, ProblemKind};
-use crate::sync::fetch::{FailedTry, Fetched, fetch};
+use crate::sync::fetch::{FailedTry, fetch};
 use crate::sync::{Accepted, Begin, accept, begin, cache, pool_limits};
 use crate::telemetry::warnings::{Severity, WarningCode};
 use crate::view::State;
@@ -13,13 +13,12 @@ use crate::view::State;
 impl Control {
     pub(super) fn start_sync(&self, synced: &flume::Sender<Synced>) {
         let Some(url) = self.settings.sync.url.clone() else { return };
-        let (sync, limits, synced) =
-            (self.settings.sync.clone(), pool_limits(&self.settings), synced.clone());
+        let (sync, synced) = (self.settings.sync.clone(), synced.clone());
         tokio::task::spawn_local(async move {
             let report = |failed: FailedTry<'_>| {
                 warn!(attempt = failed.number, of = failed.of, error = %failed.error, "config sync failed");
             };
-            let _ = synced.send(fetch(&sync, &url, limits, report).await);
+            let _ = synced.send(fetch(&sync, &url, report).await);
         });
     }
 
@@ -29,14 +28,14 @@ impl Control {
         }
         let result = match &fetched {
             Ok(fetched) => {
-                let may = self.settings.sync.allow_mass_removal;
-                accept(&fetched.document, &self.configured, may)
+                let limits = pool_limits(&self.settings);
+                accept(&fetched.document, &self.configured, &self.settings.sync, limits)
                     .map_err(|error| (WarningCode::ConfigRefused, Severity::Error, error.to_string()))
             }
             Err(error) => Err((WarningCode::ConfigSyncFailed, Severity::Warn, error.to_string())),
         };
         match (result, fetched) {
-            (Ok(accepted), Ok(fetched)) => self.take_on(accepted, Some(&fetched)).await,
+            (Ok(accepted), Ok(fetched)) => self.take_on(accepted, Some(fetched.fetched_unix_s)).await,
             (Err((code, severity, why)), _) => {
                 self.say(code, severity, "sync", &format!("{why}; the config in effect stays"));
             }
@@ -58,8 +57,9 @@ impl Control {
             }
             None => None,
         };
-        match begin(fetched, cached, &self.settings.sync) {
-            Begin::Fresh(accepted, fetched) => self.take_on(*accepted, Some(&fetched)).await,
+        let fetched_at = fetched.as_ref().ok().map(|fetched| fetched.fetched_unix_s);
+        match begin(fetched, cached, &self.settings.sync, pool_limits(&self.settings)) {
+            Begin::Fresh(accepted) => self.take_on(*accepted, fetched_at).await,
             Begin::FromCache(accepted, why) => {
                 let text = format!("{why}; started from the last good config on disk");
                 self.say(WarningCode::ConfigSyncFailed, Severity::Warn, "sync", &text);
@@ -75,7 +75,8 @@ impl Control {
         Ok(())
     }
 
-    async fn take_on(&mut self, accepted: Accepted, fetched: Option<&Fetched>) {
+    /// Puts a judged config into effect, and keeps it on disk if it was fetched just now.
+    async fn take_on(&mut self, accepted: Accepted, fetched_unix_s: Option<u64>) {
         for Problem { kind, text } in &accepted.problems {
             let (code, severity) = match kind {
                 ProblemKind::Entry => (WarningCode::Configuration, Severity::Error),
@@ -89,10 +90,13 @@ impl Control {
         if !changes.is_empty() {
             self.apply(changes).await;
         }
-        if let (Some(fetched), Some(url)) = (fetched, &self.settings.sync.url) {
-            let file = self.settings.cache_file();
-            if let Err(error) = cache::write(&file, url, &fetched.body, fetched.fetched_unix_s) {
-                warn!(%error, "the config could not be kept on disk");
+        if let (Some(fetched_unix_s), Some(url)) = (fetched_unix_s, self.settings.sync.url.clone()) {
+            let (file, topology) = (self.settings.cache_file(), self.configured.clone());
+            let keep = move || cache::write(&file, &url, &topology, fetched_unix_s);
+            match tokio::task::spawn_blocking(keep).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => warn!(%error, "the config could not be kept on disk"),
+                Err(error) => warn!(%error, "the config could not be kept on disk"),
             }
         }
     }

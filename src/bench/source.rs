@@ -26,7 +26,7 @@ pub enum SourceKind {
 /// A source of either kind.
 pub(super) enum BenchQueue {
     /// In memory.
-    Memory(MemoryQueue),
+    Memory(Box<MemoryQueue>),
     /// In a file; its acks are counted once they are durable.
     Sqlite(SqliteQueue, Arc<Tally>),
 }
@@ -45,7 +45,7 @@ impl BenchQueue {
             SourceKind::Memory => {
                 let queue =
                     MemoryQueue::new(feed, Arc::clone(tally)).context("make messages for the target")?;
-                Ok((Self::Memory(queue), None))
+                Ok((Self::Memory(Box::new(queue)), None))
             }
             SourceKind::Sqlite => {
                 let durable = Durable::start(feed, tally).context("make a SQLite queue")?;

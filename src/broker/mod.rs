@@ -18,8 +18,6 @@ pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 
 /// A queue of any broker.
 pub enum Queue {
-    /// Made-up messages.
-    Memory(Box<memory::MemoryQueue>),
     /// A file.
     Sqlite(SqliteQueue),
 }
@@ -50,35 +48,30 @@ pub fn make(entry: &QueueEntry) -> io::Result<MakeSource<Queue>> {
 impl Source for Queue {
     fn spec(&self) -> SourceSpec {
         match self {
-            Self::Memory(queue) => queue.spec(),
             Self::Sqlite(queue) => queue.spec(),
         }
     }
 
     fn open(&mut self) -> io::Result<()> {
         match self {
-            Self::Memory(queue) => queue.open(),
             Self::Sqlite(queue) => queue.open(),
         }
     }
 
     async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
         match self {
-            Self::Memory(queue) => queue.receive(scope, max).await,
             Self::Sqlite(queue) => queue.receive(scope, max).await,
         }
     }
 
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {
         match self {
-            Self::Memory(queue) => queue.settle(tells).await,
             Self::Sqlite(queue) => queue.settle(tells).await,
         }
     }
 
     async fn depth(&self) -> Option<u64> {
         match self {
-            Self::Memory(queue) => queue.depth().await,
             Self::Sqlite(queue) => queue.depth().await,
         }
     }

@@ -57,7 +57,7 @@ fn kill_9_at_random_moments_loses_and_overtakes_nothing() {
         target: sink.url("/slow?ms=3"),
         pool: "KILLED",
     };
-    let publisher = Publisher::start(&dir, load);
+    let sender = Publisher::start(&dir, load);
     let mut killed = 0;
     while killed < kills {
         let_work(Duration::from_millis(100 + next(&mut state, 700)));
@@ -65,12 +65,12 @@ fn kill_9_at_random_moments_loses_and_overtakes_nothing() {
         killed += 1;
         router = Router::spawn(&dir, &["--pool", POOL], &[]);
         println!("kill {killed} of {kills}: {} delivered", sink.delivered().len());
-        if publisher.is_done() {
+        if sender.is_done() {
             println!("all is published");
         }
     }
-    let log = publisher.log.clone();
-    let published = publisher.stop();
+    let log = sender.log.clone();
+    let published = sender.stop();
     router.wait_ready();
     let all = usize::try_from(published).expect("few");
     until(
@@ -99,7 +99,7 @@ fn a_drain_under_load_leaves_nothing_leased() {
         target: sink.url("/slow?ms=20"),
         pool: "KILLED",
     };
-    let publisher = Publisher::start(&dir, load);
+    let sender = Publisher::start(&dir, load);
     for stop in 1..=stops {
         let router = Router::start(&dir, &["--pool", POOL]);
         let_work(Duration::from_millis(200 + next(&mut state, 500)));
@@ -120,8 +120,8 @@ fn a_drain_under_load_leaves_nothing_leased() {
         assert_eq!(hidden, 0, "stop {stop}: something is hidden for more than a second");
         println!("stop {stop} of {stops}: {took:?}");
     }
-    let log = publisher.log.clone();
-    let published = usize::try_from(publisher.stop()).expect("few");
+    let log = sender.log.clone();
+    let published = usize::try_from(sender.stop()).expect("few");
     let router = Router::start(&dir, &["--pool", "KILLED=200"]);
     until(
         DONE_MAX,

@@ -1,8 +1,9 @@
 //! A publisher that writes to the queue's file itself and keeps a log of what it sent and what was confirmed,
 //! so that a router can be killed at any moment; and the judge, a program of its own, over that log and the sink's.
 
+use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ fn publish(queue: &Path, log: &Path, load: &Load, stop: &AtomicBool) -> u64 {
         let mut messages = Vec::new();
         for &n in &batch {
             let group = format!("g{}", n % load.groups);
-            lines.push_str(&format!("0\tsent\tm{n}\t{group}\n"));
+            writeln!(lines, "0\tsent\tm{n}\t{group}").expect("a text takes all");
             let body = serde_json::json!({
                 "id": format!("m{n}"), "poolCode": load.pool, "mediationTarget": load.target,
                 "messageGroupId": group,
@@ -86,7 +87,10 @@ fn publish(queue: &Path, log: &Path, load: &Load, stop: &AtomicBool) -> u64 {
         }
         log.write_all(lines.as_bytes()).expect("the log is written");
         writer.publish_blocking(messages).expect("the queue takes them");
-        let kept: String = batch.iter().map(|n| format!("0\tkept\tm{n}\n")).collect();
+        let mut kept = String::new();
+        for n in &batch {
+            writeln!(kept, "0\tkept\tm{n}").expect("a text takes all");
+        }
         log.write_all(kept.as_bytes()).expect("the log is written");
         std::thread::park_timeout(load.pause);
     }
