@@ -14,7 +14,7 @@ use crate::broker::memory::{Feed, Tally};
 use crate::broker::sqlite::{Consume, Durability, NewMessage, SqliteQueue, SqliteWriter};
 
 /// Messages published at once.
-const BATCH: u64 = 500;
+const BATCH: u64 = 2_000;
 /// Messages that are published and not acked at most: enough to find free groups, few enough to stay in memory.
 const AHEAD_MAX: u64 = 20_000;
 /// How soon the publisher looks again whether it may go on.

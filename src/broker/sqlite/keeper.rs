@@ -22,6 +22,9 @@ use super::table::Table;
 const GATHER_MIN: usize = 500;
 /// Time from the start of one transaction to the next while many messages flow.
 const GATHER_WAIT: Duration = Duration::from_millis(5);
+/// Time from the end of one transaction to the next while many messages flow: those who were answered ask for
+/// more, and the next transaction serves all of them instead of the first.
+const ASK_WAIT: Duration = Duration::from_millis(1);
 /// Messages in the last transaction from which on more are waited for: a lone request never waits.
 const GATHER_FROM: usize = 64;
 /// Messages that one transaction takes in at most.
@@ -57,6 +60,7 @@ pub(super) struct Keeper {
     owners_at: Moment,
     forget_at: Moment,
     last_start: Moment,
+    last_end: Moment,
     last_count: usize,
     failed: bool,
 }
@@ -98,6 +102,7 @@ impl Keeper {
             owners_at: Moment::ZERO,
             forget_at: now + FORGET_EVERY,
             last_start: Moment::ZERO,
+            last_end: Moment::ZERO,
             last_count: 0,
             failed: false,
         })
@@ -133,8 +138,11 @@ impl Keeper {
             {
                 self.take(request, work);
             }
-            let left = (self.last_start + GATHER_WAIT).since(Clock.now());
-            if work.end || self.last_count < GATHER_FROM || work.count >= GATHER_MIN || left.is_zero() {
+            let asked = self.last_end + ASK_WAIT;
+            let until =
+                if work.count < GATHER_MIN { asked.max(self.last_start + GATHER_WAIT) } else { asked };
+            let left = until.since(Clock.now());
+            if work.end || self.last_count < GATHER_FROM || left.is_zero() {
                 return work.end;
             }
             if let Ok(request) = self.requests.recv_timeout(left) {
@@ -209,6 +217,7 @@ impl Keeper {
             }
             self.gauges.turn(Clock.now().since(now.moment));
             self.checkpoints.after_commit(&self.conn);
+            self.last_end = Clock.now();
         }
         for reply in work.depths {
             let _ = reply.send(Ok(self.books.depth()));
