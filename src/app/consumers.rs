@@ -97,7 +97,8 @@ impl Consumers {
     pub(super) fn unhealthy(&self, look: &IngressSnapshot) -> Vec<QueueEntry> {
         let sick = |consumer: &&Consumer| match consumer.source {
             None => true,
-            Some(source) => look.sources.iter().find(|it| it.id == source).is_none_or(|it| !is_healthy(it)),
+            // One that is not in the look yet was made since.
+            Some(source) => look.sources.iter().any(|it| it.id == source && !is_healthy(it)),
         };
         self.all.iter().filter(sick).map(|consumer| consumer.entry.clone()).collect()
     }

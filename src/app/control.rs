@@ -70,7 +70,8 @@ impl Control {
             Ok(signals) => signals,
             Err(error) => return End::EngineGone(format!("watch for signals: {error}")),
         };
-        let (synced, sync_results) = flume::bounded::<Synced>(1);
+        // Unbounded: a task that had to wait for room would hold up this very loop.
+        let (synced, sync_results) = flume::unbounded::<Synced>();
         let sync_every = self.settings.sync.interval;
         let mut sync_at = self.begin(&synced).await;
         let mut looks = ticker(LOOK_EVERY, Duration::ZERO);
