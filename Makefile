@@ -23,10 +23,11 @@ help: ## List the targets
 run: setup ## Build, then run the demo: engine, in-memory messages and a local sink
 	$(CARGO) run --release --bin corelane -- demo
 
-test: check ## Everything that must be green: check, all tests, benches as smoke, loom, 200 seeds of the simulator
+test: check ## Everything that must be green: check, all tests, benches as smoke, loom, 200 seeds of the simulator, the dashboard in a browser
 	$(CARGO) test --workspace --no-fail-fast
 	$(LOOM)
 	@$(MAKE) --no-print-directory sim SEEDS=200
+	@$(MAKE) --no-print-directory browser
 
 check: setup lint deny docs ## Format, clippy, licences and advisories, docs
 
