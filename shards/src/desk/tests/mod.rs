@@ -403,3 +403,5 @@ fn what_is_left_at_the_end_goes_back_oldest_first() {
     bench.desk.give_back_rest(&mut bench.out);
     assert_eq!(bench.tells(), told(&[(1, "nack 0 GivenBack"), (2, "nack 0 GivenBack")]));
 }
+
+mod sources;

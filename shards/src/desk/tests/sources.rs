@@ -1,0 +1,56 @@
+//! Consumers of one queue that come and go, and the end of the process.
+
+use super::*;
+
+/// Whom each tell went to, and what it was.
+fn told_to(bench: &mut Bench) -> Vec<(u16, u64)> {
+    bench.out.tells.drain(..).map(|(source, receipt, _)| (source.0, receipt.key)).collect()
+}
+
+#[test]
+fn a_message_that_the_new_consumer_brings_again_is_told_to_the_new_one() {
+    let mut bench = Bench::new(strict(), 5);
+    bench.arrive(&[(1, "g"), (2, "h")]);
+    let mut envelopes = bench.runs();
+    let second = bench.desk.add_source(strict(), false, bench.now);
+    bench.desk.retire_source(bench.source);
+    assert_eq!(bench.desk.room(bench.source, bench.now), 0, "a retired consumer is asked for nothing");
+    assert!(bench.desk.room(second, bench.now) > 0);
+    let again = bench.arrival(1, 1, "g");
+    bench.desk.on_batch(second, [again], bench.now, &mut bench.out);
+    assert_eq!(bench.runs().len(), 0, "D1: it is held already");
+    assert_eq!((bench.desk.tracker().held_by(bench.source), bench.desk.tracker().held_by(second)), (1, 1));
+    bench.wait(Duration::from_secs(11));
+    assert_eq!(told_to(&mut bench), [(0, 2), (1, 3)], "D2: each lease is extended at its own consumer");
+    bench.settle(envelopes.remove(0), Verdict::Ack);
+    bench.settle(envelopes.remove(0), Verdict::Ack);
+    assert_eq!(told_to(&mut bench), [(1, 3), (0, 2)]);
+}
+
+#[test]
+fn what_comes_again_after_all_went_back_goes_back_too() {
+    let mut bench = Bench::new(strict(), 5);
+    bench.arrive(&[(1, "g")]);
+    let _running = bench.runs();
+    bench.desk.drain(bench.now, &mut bench.out);
+    bench.desk.give_back_rest(&mut bench.out);
+    assert_eq!(bench.tells(), told(&[(1, "nack 0 GivenBack")]));
+    // A receive that was under way brings it again: nobody would settle it.
+    bench.arrive(&[(1, "g")]);
+    assert_eq!(bench.tells(), told(&[(2, "nack 0 GivenBack")]));
+}
+
+#[test]
+fn the_deepest_and_the_oldest_are_found() {
+    let mut bench = Bench::new(strict(), 5);
+    bench.arrive(&[(1, "a"), (2, "b"), (3, "b"), (4, "c"), (5, "c"), (6, "c")]);
+    let depths: Vec<u32> = bench.desk.deepest(2).into_iter().map(|(_, depth)| depth).collect();
+    assert_eq!(depths, [3, 2]);
+    let oldest: Vec<u64> =
+        bench.desk.oldest(3).into_iter().map(|slot| bench.desk.tracker().at(slot).receipt.key).collect();
+    assert_eq!(oldest, [1, 2, 3]);
+    let slot = bench.desk.find(b"4").expect("held");
+    assert_eq!(bench.desk.tracker().at(slot).receipt.key, 4);
+    assert_eq!(bench.desk.lanes_of(b"c").len(), 1);
+    assert_eq!(bench.desk.lanes_of(b"nobody"), []);
+}
