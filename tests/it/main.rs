@@ -19,3 +19,4 @@ mod run;
 mod sink;
 mod sync;
 mod talk;
+mod warned;
