@@ -4,11 +4,13 @@
 mod support;
 
 mod admin;
+mod bad_input;
 mod changes;
 mod config;
 mod deadletter;
 mod delivery;
 mod fallback;
+mod fifo;
 mod hostile;
 mod kills;
 mod outcomes;
