@@ -42,9 +42,9 @@ use control::{Control, End, Signal, Signals, unix_ms};
 use marker::Marker;
 
 /// Of the grace period, kept for telling brokers and leaving.
-const GRACE_KEPT: Duration = Duration::from_secs(5);
+pub const GRACE_KEPT: Duration = Duration::from_secs(5);
 /// The router document's patience with calls under way.
-const CALLS_WAIT_MAX: Duration = Duration::from_secs(30);
+pub const CALLS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A call without an outcome so long after its timeout is reported.
 const OUTCOME_LATE: Duration = Duration::from_secs(5);
 
