@@ -1,5 +1,6 @@
 //! Config through the real program: from the platform's URL and from the file, changed while traffic flows.
 
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -190,12 +191,11 @@ fn a_router_that_is_not_enabled_idles_and_says_so() {
 fn write_config(dir: &Dir, pools: &[&str], queues: &[(&str, &str, u32)]) {
     let mut text = String::new();
     for code in pools {
-        text.push_str(&format!("[[pool]]\ncode = \"{code}\"\nconcurrency = 16\n"));
+        writeln!(text, "[[pool]]\ncode = \"{code}\"\nconcurrency = 16").expect("a text takes all");
     }
     for (name, file, lease) in queues {
-        text.push_str(&format!(
-            "[[queue]]\nname = \"{name}\"\nuri = \"sqlite:{file}\"\nvisibility = \"{lease}s\"\n"
-        ));
+        writeln!(text, "[[queue]]\nname = \"{name}\"\nuri = \"sqlite:{file}\"\nvisibility = \"{lease}s\"")
+            .expect("a text takes all");
     }
     std::fs::write(dir.join("corelane.toml"), text).expect("the directory is ours");
 }
@@ -248,9 +248,8 @@ fn a_reload_changes_pools_and_queues_while_traffic_flows_and_loses_nothing() {
     until(SOON, "all delivered", || done() >= published, || (published, done(), router.get("/api/queues")));
     let ours = dir.join("main.log");
     let lines = std::fs::read_to_string(&sink.log).expect("the sink's log");
-    let lines: String =
-        lines.lines().filter(|line| !line.contains("\ts\t")).map(|line| format!("{line}\n")).collect();
-    std::fs::write(&ours, lines).expect("the directory is ours");
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.contains("\ts\t")).collect();
+    std::fs::write(&ours, lines.join("\n") + "\n").expect("the directory is ours");
     let verdict = judge(&log, &ours, 0);
     assert_eq!(verdict["kept"], published, "{verdict}");
     assert_eq!(router.stop().0.code(), Some(0));

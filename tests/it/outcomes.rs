@@ -148,8 +148,8 @@ fn every_outcome_does_to_its_batch_what_the_router_document_says() {
             let is_so = || {
                 let file = shelf::waiting(&file);
                 for (other, row) in ROWS.iter().enumerate() {
-                    for at in 0..3 {
-                        see(&file, &mut delays[other][at], &id(other, at), row.delays[at]);
+                    for (at, delay) in delays[other].iter_mut().enumerate() {
+                        see(&file, delay, &id(other, at), row.delays[at]);
                     }
                 }
                 see(&file, &mut delays[number][place], &id(number, place), row.delays[place])
@@ -161,11 +161,11 @@ fn every_outcome_does_to_its_batch_what_the_router_document_says() {
     let log = sink.calls();
     for (number, row) in ROWS.iter().enumerate() {
         let Row { name, counted, cascaded, .. } = row;
-        for place in 0..3 {
+        for (place, seen) in delays[number].iter().enumerate() {
             let calls = log.iter().filter(|call| call.id == id(number, place) && call.attempt == 1).count();
             assert_eq!(calls, row.calls[place], "{name}: calls of message {place}");
             let Some(want) = row.delays[place].map(|seconds| seconds * 1_000) else { continue };
-            let seen = delays[number][place].unwrap_or_default();
+            let seen = seen.unwrap_or_default();
             assert!((want - LOOK_MS..=want).contains(&seen), "{name}: message {place} is back in {seen} ms");
         }
         let code = format!("P{number}");

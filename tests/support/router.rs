@@ -243,7 +243,7 @@ impl Router {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")).expect("not zero");
+        let pid = Pid::from_raw(i32::try_from(self.pid()).expect("a pid")).expect("not zero");
         kill_process(pid, signal).expect("our own child");
     }
 
