@@ -17,15 +17,15 @@ const MISMATCHES_MIN: u32 = 5;
 /// Fewest messages that count as a leak.
 const TRACKED_MIN: u64 = 50;
 
-/// The leak rule: more messages are tracked than all pools can hold. Returns (tracked, room).
+/// The leak rule: more messages are tracked than all pools can hold.
 #[must_use]
-pub(super) fn leak(look: &IngressSnapshot) -> Option<(u64, u64)> {
+pub(super) fn leak(look: &IngressSnapshot) -> Option<Finding> {
     let room = |pool: &crate::ingress::PoolLook| {
         u64::from(pool.spec.capacity()) + u64::from(pool.spec.concurrency.get())
     };
     let room = look.pools.iter().map(room).sum::<u64>().max(TRACKED_MIN);
     let tracked = look.held.saturating_sub(look.twins) as u64;
-    (tracked > room).then_some((tracked, room))
+    (tracked > room).then_some(Finding::Leak { tracked, room })
 }
 
 /// Notices pools that stand still, and permits that nobody holds.
@@ -51,6 +51,13 @@ pub(super) enum Finding {
         pool: String,
         /// For how long.
         seconds: u64,
+    },
+    /// More messages are tracked than all pools can hold.
+    Leak {
+        /// Messages tracked.
+        tracked: u64,
+        /// What all pools can hold.
+        room: u64,
     },
     /// Permits are in use though no call is in flight.
     Permits {
@@ -139,14 +146,17 @@ mod tests {
     #[test]
     fn a_leak_is_more_than_capacity_and_concurrency_twins_excluded() {
         assert_eq!(leak(&look(210, 0)), None, "10 × 20 waiting and 10 in flight");
-        assert_eq!(leak(&look(211, 0)), Some((211, 210)));
+        assert_eq!(leak(&look(211, 0)), Some(Finding::Leak { tracked: 211, room: 210 }));
         assert_eq!(leak(&IngressSnapshot { twins: 5, ..look(213, 0) }), None);
         assert_eq!(
             leak(&IngressSnapshot { held: 50, ..IngressSnapshot::default() }),
             None,
             "the floor of 50"
         );
-        assert_eq!(leak(&IngressSnapshot { held: 51, ..IngressSnapshot::default() }), Some((51, 50)));
+        assert_eq!(
+            leak(&IngressSnapshot { held: 51, ..IngressSnapshot::default() }),
+            Some(Finding::Leak { tracked: 51, room: 50 })
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The consumers of all queues: made, replaced and retired. Control thread.
 
 use std::io;
+use std::time::Duration;
 
 use shards::model::SourceId;
 
@@ -94,11 +95,11 @@ impl Consumers {
     }
 
     /// Queues whose consumer must be replaced: never made, stopped, or silent for too long.
-    pub(super) fn unhealthy(&self, look: &IngressSnapshot) -> Vec<QueueEntry> {
+    pub(super) fn unhealthy(&self, look: &IngressSnapshot, poll_age_max: Duration) -> Vec<QueueEntry> {
         let sick = |consumer: &&Consumer| match consumer.source {
             None => true,
             // One that is not in the look yet was made since.
-            Some(source) => look.sources.iter().any(|it| it.id == source && !is_healthy(it)),
+            Some(source) => look.sources.iter().any(|it| it.id == source && !is_healthy(it, poll_age_max)),
         };
         self.all.iter().filter(sick).map(|consumer| consumer.entry.clone()).collect()
     }

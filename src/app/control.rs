@@ -26,7 +26,6 @@ use crate::view::{DeadLetterFilter, State, View};
 /// How often the engine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The router document's schedule.
-const HEALTH_EVERY: Duration = Duration::from_secs(60);
 const LEAKS_EVERY: Duration = Duration::from_secs(30);
 /// How often dead letters are counted.
 const LETTERS_EVERY: Duration = Duration::from_secs(5);
@@ -52,6 +51,8 @@ pub(super) struct Control {
     pub(super) orders: flume::Receiver<Order>,
     /// What is the same in every view.
     pub(super) frame: View,
+    /// A config sync is under way.
+    pub(super) is_syncing: bool,
     pub(super) configured: Topology,
     pub(super) running: Topology,
     pub(super) overrides: BTreeMap<String, PoolChange>,
@@ -75,7 +76,7 @@ impl Control {
         let sync_every = self.settings.sync.interval;
         let mut sync_at = self.begin(&synced).await;
         let mut looks = ticker(LOOK_EVERY, Duration::ZERO);
-        let mut health = ticker(HEALTH_EVERY, HEALTH_EVERY);
+        let mut health = ticker(self.settings.health.interval, self.settings.health.interval);
         let mut leaks = ticker(LEAKS_EVERY, LEAKS_EVERY);
         let mut letters = ticker(LETTERS_EVERY, Duration::ZERO);
         loop {
@@ -271,6 +272,8 @@ impl Control {
             State::Draining => vec!["the router is ending".into()],
             State::Running | State::Disabled => Vec::new(),
         };
+        let unpolled = view.queues.iter().filter(|queue| !queue.healthy);
+        why.extend(unpolled.map(|queue| format!("queue {} is not polled", queue.name)));
         why.extend(self.auditor.stalled().map(|pool| format!("pool {pool} has messages and finishes none")));
         why
     }
@@ -279,9 +282,10 @@ impl Control {
         if self.frame.state != State::Running {
             return;
         }
-        for queue in self.consumers.unhealthy(&self.last) {
+        let age_max = self.settings.health.poll_age_max;
+        for queue in self.consumers.unhealthy(&self.last, age_max) {
             let name = queue.name.clone();
-            let text = format!("queue {name} was not polled for 60 s: its consumer is restarted");
+            let text = format!("queue {name} was not polled for {age_max:?}: its consumer is restarted");
             self.say(WarningCode::ConsumerRestart, Severity::Warn, &name, &text);
             if let Err(error) = self.consumers.rebuild(queue).await {
                 let text = format!("the consumer of queue {name} could not be restarted: {error}");
@@ -292,10 +296,9 @@ impl Control {
     }
 
     fn check_leaks(&self) {
-        if let Some((tracked, room)) = leak(&self.last) {
-            let text =
-                format!("{tracked} messages are tracked, more than the {room} that all pools can hold");
-            self.say(WarningCode::PipelineMapLeak, Severity::Warn, "router", &text);
+        if let Some(leak) = leak(&self.last) {
+            let Said { code, severity, source, message } = notices::of_audit(&leak);
+            self.say(code, severity, &source, &message);
         }
     }
 

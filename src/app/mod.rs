@@ -42,9 +42,9 @@ use control::{Control, End, Signal, Signals, unix_ms};
 use marker::Marker;
 
 /// Of the grace period, kept for telling brokers and leaving.
-const GRACE_KEPT: Duration = Duration::from_secs(5);
+pub const GRACE_KEPT: Duration = Duration::from_secs(5);
 /// The router document's patience with calls under way.
-const CALLS_WAIT_MAX: Duration = Duration::from_secs(30);
+pub const CALLS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A call without an outcome so long after its timeout is reported.
 const OUTCOME_LATE: Duration = Duration::from_secs(5);
 
@@ -96,7 +96,7 @@ async fn start(
     let console = Arc::new(Console {
         handle: core.handle().clone(),
         view: RwLock::new(Arc::new(View::default())),
-        warnings: Warnings::new(),
+        warnings: Warnings::keeping(settings.warnings_expire),
         config: RwLock::new(serde_json::to_value(provenance).context("show the configuration")?),
         writers: RwLock::new(Vec::new()),
         letters,
@@ -113,6 +113,7 @@ async fn start(
         warn!("{note}");
     }
     greet(&settings, &plan, &chosen, address);
+    let poll_age_max = settings.health.poll_age_max;
     let mut control = Control {
         consumers: Consumers::new(core.handle().clone(), marker.was_unclean()),
         frame: frame(&settings, &plan, &chosen),
@@ -120,10 +121,11 @@ async fn start(
         reload,
         console,
         orders,
+        is_syncing: false,
         configured: Topology::default(),
         running: Topology::default(),
         overrides: BTreeMap::new(),
-        gallery: viewing::Gallery::default(),
+        gallery: viewing::Gallery::new(poll_age_max),
         auditor: audit::Auditor::default(),
         last: crate::ingress::IngressSnapshot::default(),
     };

@@ -144,6 +144,12 @@ pub(super) fn of_audit(finding: &Finding) -> Said {
                 "pool {pool} has messages and finished none for {seconds} s: `corelane explain` one of its groups"
             ),
         ),
+        Finding::Leak { tracked, room } => said(
+            PipelineMapLeak,
+            Warn,
+            "router",
+            format!("{tracked} messages are tracked, more than the {room} that all pools can hold"),
+        ),
         Finding::Permits { pool, count } => said(
             SemaphoreReleaseFailed,
             Critical,
@@ -216,6 +222,7 @@ mod tests {
                 "SEMAPHORE_RELEASE_FAILED",
                 Severity::Critical,
             ),
+            (of_audit(&Finding::Leak { tracked: 51, room: 50 }), "PIPELINE_MAP_LEAK", Severity::Warn),
             (of_audit(&Finding::Stalled { pool: "P".into(), seconds: 60 }), "STALLED_POOL", Severity::Error),
         ];
         for (said, code, severity) in rows {

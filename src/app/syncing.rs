@@ -11,18 +11,24 @@ use crate::telemetry::warnings::{Severity, WarningCode};
 use crate::view::State;
 
 impl Control {
-    pub(super) fn start_sync(&self, synced: &flume::Sender<Synced>) {
+    /// Starts a sync, unless one is under way.
+    pub(super) fn start_sync(&mut self, synced: &flume::Sender<Synced>) {
         let Some(url) = self.settings.sync.url.clone() else { return };
+        if std::mem::replace(&mut self.is_syncing, true) {
+            return;
+        }
         let (sync, synced) = (self.settings.sync.clone(), synced.clone());
         tokio::task::spawn_local(async move {
             let report = |failed: FailedTry<'_>| {
                 warn!(attempt = failed.number, of = failed.of, error = %failed.error, "config sync failed");
             };
+            // Does not block the thread that also takes it: there is one sync at a time and room for one.
             let _ = synced.send(fetch(&sync, &url, report).await);
         });
     }
 
     pub(super) async fn on_synced(&mut self, fetched: Synced) -> Result<(), End> {
+        self.is_syncing = false;
         if self.frame.state == State::Starting {
             return self.on_first_synced(fetched).await;
         }

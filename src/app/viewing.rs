@@ -1,6 +1,7 @@
 //! Two looks at the engine, a second apart, → what a person sees. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use shards::clock::Moment;
@@ -15,12 +16,11 @@ use crate::view::{
 
 /// Seconds of history kept: ten minutes.
 const HISTORY_MAX: usize = 600;
-/// A source that was not polled for so long is not healthy.
-pub(super) const POLL_AGE_MAX_S: f64 = 60.0;
 
 /// What a look is compared with, and what is not in it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gallery {
+    poll_age_max: Duration,
     before: Option<(Moment, IngressSnapshot)>,
     history: VecDeque<Sample>,
     /// Counts of pools that are gone or were added anew, by code: counters never go back.
@@ -61,6 +61,11 @@ pub(super) struct Taken {
 }
 
 impl Gallery {
+    /// Nothing seen yet. A queue that was not polled for `poll_age_max` will count as not healthy.
+    pub(super) const fn new(poll_age_max: Duration) -> Self {
+        Self { poll_age_max, before: None, history: VecDeque::new(), pools: BTreeMap::new() }
+    }
+
     /// The view after this look. `frame` holds what the engine does not know: version, state, cores, budget.
     pub(super) fn show(
         &mut self,
@@ -101,7 +106,7 @@ impl Gallery {
             latency,
             shards: shards(&look, old, &frame),
             pools: self.pools(&look, passed),
-            queues: queues.iter().map(|queue| queue_view(queue, &look)).collect(),
+            queues: queues.iter().map(|queue| queue_view(queue, &look, self.poll_age_max)).collect(),
             dead_letters_total: dead_letters(&look),
             targets: targets(&look, taken.at),
             history: self.history.iter().copied().collect(),
@@ -214,7 +219,7 @@ fn targets(look: &IngressSnapshot, now: Moment) -> Vec<TargetView> {
 }
 
 /// A queue is the sum of its consumers; its health is its present one's.
-fn queue_view(queue: &QueueEntry, look: &IngressSnapshot) -> QueueView {
+fn queue_view(queue: &QueueEntry, look: &IngressSnapshot, poll_age_max: Duration) -> QueueView {
     let mut view = QueueView {
         name: queue.name.clone(),
         uri: queue.uri.to_string(),
@@ -229,7 +234,7 @@ fn queue_view(queue: &QueueEntry, look: &IngressSnapshot) -> QueueView {
         } else {
             view.since_poll_s = source.since_poll.as_secs_f64();
             view.paused = source.paused;
-            view.healthy = is_healthy(source);
+            view.healthy = is_healthy(source, poll_age_max);
             view.error.clone_from(&source.error);
             view.depth = source.depth;
             view.ordering = format!("{:?}", source.ordering).to_uppercase();
@@ -256,10 +261,10 @@ fn dead_letters(look: &IngressSnapshot) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// The router document's rule: polled within 60 s, or paused by ourselves.
+/// The router document's rule: polled lately, or paused by ourselves.
 #[must_use]
-pub(super) fn is_healthy(source: &SourceLook) -> bool {
-    !source.stopped && (source.paused || source.since_poll.as_secs_f64() < POLL_AGE_MAX_S)
+pub(super) fn is_healthy(source: &SourceLook, poll_age_max: Duration) -> bool {
+    !source.stopped && (source.paused || source.since_poll < poll_age_max)
 }
 
 fn buckets(latency: &Latency) -> Buckets {

@@ -41,6 +41,8 @@ pub struct Settings {
     pub dead_letters: PathBuf,
     /// Where the cache of the last good config and other markers live.
     pub data_dir: PathBuf,
+    /// How consumers are watched.
+    pub health: HealthSettings,
     /// From the first signal to the end of the process, at most.
     pub grace: Duration,
     /// A warning is forgotten after this.
@@ -100,6 +102,15 @@ pub struct SyncSettings {
     pub start_from_cache: bool,
     /// Let a document remove more than 30 % of the pools or queues.
     pub allow_mass_removal: bool,
+}
+
+/// How consumers are watched.
+#[derive(Clone, Copy, Debug)]
+pub struct HealthSettings {
+    /// From one check to the next.
+    pub interval: Duration,
+    /// A consumer that was not polled for this long, and not paused by us, is restarted.
+    pub poll_age_max: Duration,
 }
 
 /// SQS clients.
@@ -166,6 +177,10 @@ impl Default for Settings {
             topology: Topology::default(),
             dead_letters: "corelane-dead.db".into(),
             data_dir: ".".into(),
+            health: HealthSettings {
+                interval: Duration::from_secs(60),
+                poll_age_max: Duration::from_secs(60),
+            },
             grace: Duration::from_secs(35),
             warnings_expire: Duration::from_secs(8 * 3600),
             log: LogSettings { filter: "info".into(), format: LogFormat::Auto },

@@ -162,9 +162,16 @@ pub struct Warning {
 }
 
 /// All warnings.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Warnings {
+    kept_ms: u64,
     state: Mutex<State>,
+}
+
+impl Default for Warnings {
+    fn default() -> Self {
+        Self { kept_ms: KEPT_MS, state: Mutex::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -182,12 +189,18 @@ impl Warnings {
         Self::default()
     }
 
+    /// None yet; one goes so long after it was last seen.
+    #[must_use]
+    pub fn keeping(kept: std::time::Duration) -> Self {
+        Self { kept_ms: u64::try_from(kept.as_millis()).unwrap_or(u64::MAX), ..Self::default() }
+    }
+
     /// Adds a warning, or counts it if it is there already; it then stays acknowledged if it was. Where there
     /// are [`WARNINGS_MAX`], the acknowledged, then the least severe, then the oldest makes room.
     pub fn add(&self, code: WarningCode, severity: Severity, source: &str, message: &str, now_unix_ms: u64) {
         let (source, message) = (cut(source), cut(message));
         let mut state = self.state.lock();
-        state.expire(now_unix_ms);
+        state.expire(now_unix_ms, self.kept_ms);
         let key = (code, severity, source.to_owned(), message.to_owned());
         if let Some(warning) = state.ids.get(&key).copied().and_then(|id| state.list.get_mut(&id)) {
             warning.count += 1;
@@ -218,7 +231,7 @@ impl Warnings {
     #[must_use]
     pub fn list(&self, now_unix_ms: u64) -> Vec<Warning> {
         let mut state = self.state.lock();
-        state.expire(now_unix_ms);
+        state.expire(now_unix_ms, self.kept_ms);
         let mut list: Vec<Warning> = state.list.values().cloned().collect();
         list.sort_by_key(|warning| {
             (
@@ -254,14 +267,14 @@ impl Warnings {
     #[must_use]
     pub fn unacknowledged(&self, now_unix_ms: u64) -> u64 {
         let mut state = self.state.lock();
-        state.expire(now_unix_ms);
+        state.expire(now_unix_ms, self.kept_ms);
         state.list.values().filter(|warning| !warning.acknowledged).count() as u64
     }
 }
 
 impl State {
-    fn expire(&mut self, now_unix_ms: u64) {
-        let over = |warning: &Warning| warning.last_unix_ms.saturating_add(KEPT_MS) <= now_unix_ms;
+    fn expire(&mut self, now_unix_ms: u64, kept_ms: u64) {
+        let over = |warning: &Warning| warning.last_unix_ms.saturating_add(kept_ms) <= now_unix_ms;
         let gone: Vec<u64> = self.list.values().filter(|one| over(one)).map(|one| one.id).collect();
         for id in gone {
             self.remove(id);

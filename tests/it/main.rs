@@ -4,16 +4,24 @@
 mod support;
 
 mod admin;
+mod bad_input;
 mod changes;
 mod config;
+mod constants;
 mod deadletter;
 mod delivery;
 mod fallback;
+mod fifo;
 mod hostile;
 mod kills;
+mod live;
+mod metered;
+mod outcomes;
 mod queue;
 mod queue_faults;
+mod replies;
 mod run;
 mod sink;
 mod sync;
 mod talk;
+mod warned;

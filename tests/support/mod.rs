@@ -8,6 +8,7 @@ pub(crate) mod publisher;
 pub(crate) mod queue;
 pub(crate) mod rig;
 pub(crate) mod router;
+pub(crate) mod shelf;
 pub(crate) mod sink;
 pub(crate) mod temp;
 pub(crate) mod wait;

@@ -45,6 +45,29 @@ impl Drop for Dir {
     }
 }
 
+/// A line of the sink's log.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// When it was answered, since 1970.
+    pub(crate) at: Duration,
+    pub(crate) id: String,
+    /// Which delivery of the message, from 1.
+    pub(crate) attempt: u16,
+    pub(crate) status: u16,
+}
+
+impl Call {
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.split('\t');
+        Some(Self {
+            at: Duration::from_nanos(words.next()?.parse().ok()?),
+            id: words.next()?.to_owned(),
+            attempt: words.next()?.parse().ok()?,
+            status: words.next()?.parse().ok()?,
+        })
+    }
+}
+
 /// `corelane sink` as a process that outlives routers, with its log.
 pub(crate) struct SinkProgram {
     child: Child,
@@ -88,13 +111,13 @@ impl SinkProgram {
 
     /// Ids and statuses, in order.
     pub(crate) fn answers(&self) -> Vec<(String, u16)> {
+        self.calls().into_iter().map(|call| (call.id, call.status)).collect()
+    }
+
+    /// All answers in the log, in order. Sinks of one directory share it.
+    pub(crate) fn calls(&self) -> Vec<Call> {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let line = |line: &str| {
-            let mut words = line.split('\t');
-            let id = words.nth(1)?.to_owned();
-            Some((id, words.nth(1)?.parse().ok()?))
-        };
-        text.lines().filter_map(line).collect()
+        text.lines().filter_map(Call::read).collect()
     }
 
     pub(crate) fn kill(mut self) -> SocketAddr {
@@ -196,11 +219,22 @@ impl Router {
         assert!((200..300).contains(&status), "{status} {said}");
     }
 
+    /// All warnings, the worst first.
+    pub(crate) fn warnings(&self) -> Vec<Value> {
+        let all = self.json("/api/warnings");
+        all["warnings"].as_array().expect("a list of warnings").clone()
+    }
+
     /// The warning with this code, if there is one.
     pub(crate) fn warning(&self, code: &str) -> Option<Value> {
-        let all = self.json("/api/warnings");
-        let list = all.as_array().or_else(|| all["warnings"].as_array()).or_else(|| all["items"].as_array());
-        list.expect("a list of warnings").iter().find(|warning| warning["code"] == code).cloned()
+        self.warnings().into_iter().find(|warning| warning["code"] == code)
+    }
+
+    /// The pool as the API shows it; null if there is none.
+    pub(crate) fn pool(&self, code: &str) -> Value {
+        let all = self.json("/api/pools");
+        let pools = all["pools"].as_array().expect("a list of pools");
+        pools.iter().find(|pool| pool["code"] == code).cloned().unwrap_or_default()
     }
 
     pub(crate) fn wait_warning(&self, code: &str) -> Value {
@@ -209,7 +243,7 @@ impl Router {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")).expect("not zero");
+        let pid = Pid::from_raw(i32::try_from(self.pid()).expect("a pid")).expect("not zero");
         kill_process(pid, signal).expect("our own child");
     }
 
@@ -279,9 +313,10 @@ pub(crate) fn request(at: SocketAddr, method: &str, path: &str, body: &str) -> O
         body.len()
     );
     stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(body.as_bytes()).ok()?;
+    // A server may refuse a body before it has all of it; what it said is there to be read.
+    let _ = stream.write_all(body.as_bytes());
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
+    let _ = stream.read_to_end(&mut answer);
     let text = String::from_utf8_lossy(&answer);
     let (head, rest) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;

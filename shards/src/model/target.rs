@@ -31,22 +31,22 @@ pub struct Target<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// Not `http://` or `https://`.
-    #[error("target must start with http:// or https://")]
+    #[error("mediationTarget must start with http:// or https://")]
     Scheme,
     /// No host, or one with characters no host has.
-    #[error("target has no valid host")]
+    #[error("mediationTarget has no valid host")]
     Host,
     /// A port that is no number from 1 to 65535.
-    #[error("target's port must be a number from 1 to 65535")]
+    #[error("mediationTarget's port must be a number from 1 to 65535")]
     Port,
     /// `user:password@`: secrets belong into `authToken`.
-    #[error("target must not carry user or password; use authToken")]
+    #[error("mediationTarget must not carry user or password; use authToken")]
     UserInfo,
     /// White space, control characters, non-ASCII or a fragment.
-    #[error("target has a character that may not stand in a URL; percent-encode it")]
+    #[error("mediationTarget has a character that may not stand in a URL; percent-encode it")]
     Character,
     /// Longer than [`Target::BYTES_MAX`].
-    #[error("target is longer than 2048 bytes")]
+    #[error("mediationTarget is longer than 2048 bytes")]
     TooLong,
 }
 

@@ -250,13 +250,14 @@ impl Shard {
         self.lanes.remove(lane);
     }
 
-    /// One notice per target and second: a target that refuses everything must not flood the desk.
+    /// One notice per target, second and severity: a target that refuses everything must not flood the desk,
+    /// and a 501 must not go unheard because of a 404 before it.
     fn notice_refusal(&mut self, id: OriginId, outcome: Outcome, now: Moment, out: &mut Effects) {
-        let origin = self.origins.get_mut(id);
-        if origin.noticed.is_some_and(|at| now.since(at) < NOTICE_EVERY) {
+        let noticed = &mut self.origins.get_mut(id).noticed[usize::from(outcome.status == 501)];
+        if noticed.is_some_and(|at| now.since(at) < NOTICE_EVERY) {
             return;
         }
-        origin.noticed = Some(now);
+        *noticed = Some(now);
         let origin = self.origin_name(id);
         out.reports.push(FromShard::Noticed(Box::new(Notice::Refused { origin, outcome })));
     }

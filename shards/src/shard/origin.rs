@@ -25,8 +25,8 @@ pub(super) struct Origin {
     /// Calls under way.
     pub(super) calls: u32,
     pub(super) used: Moment,
-    /// A refusal was last reported then.
-    pub(super) noticed: Option<Moment>,
+    /// A refusal was last reported then: a 4xx, a 501.
+    pub(super) noticed: [Option<Moment>; 2],
     /// Calls that ended.
     pub(super) ended: u64,
     /// Of those, without an answer.
@@ -78,7 +78,7 @@ impl Origins {
             held: VecDeque::new(),
             calls: 0,
             used: now,
-            noticed: None,
+            noticed: [None; 2],
             ended: 0,
             failures: 0,
             latency: Latency::default(),

@@ -331,6 +331,15 @@ pub(in crate::config) const KEYS: &[Key] = &[
     Key::own("data-dir", "directory", "Where the cache and markers live.", |s, t| {
         put(&mut s.data_dir, path(t))
     }),
+    Key::own("health.interval", "duration, 1s or more", "How often consumers are checked.", |s, t| {
+        put(&mut s.health.interval, duration_from(t, SECOND))
+    }),
+    Key::own(
+        "health.poll-age-max",
+        "duration, 1s or more",
+        "A consumer that was not polled for this long is restarted.",
+        |s, t| put(&mut s.health.poll_age_max, duration_from(t, SECOND)),
+    ),
     Key::own(
         "shutdown.grace",
         "duration, 1s or more",
