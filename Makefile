@@ -10,12 +10,18 @@ SEEDS      ?= 2000
 SEED       ?=
 FUZZ_CASES ?= 2000000
 FUZZ_SEED  ?= 1
+KILLS      ?= 60
+STOPS      ?= 20
+MINUTES    ?= 3
+
+# Where a run's log is kept: the day, the cores and the processor's family.
+RUN        ?= perf/runs/$$(date -u +%F)-$$(nproc)core-$$(awk '/^model name/ { gsub(/\(.*\)/, "", $$5); print tolower($$5); exit }' /proc/cpuinfo)
 
 # `--cfg loom` rebuilds all it touches, so those builds live apart.
 LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p shards-loom --test models
 SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
 
-.PHONY: help run test check lint deny sim loom fuzz browser bench perf docs clean setup
+.PHONY: help run test check lint deny sim loom fuzz faults arithmetic browser bench perf docs clean setup
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +61,17 @@ loom: setup ## Model-check bell, permits and rate in every interleaving
 
 fuzz: setup ## Long differential fuzz of the HTTP/1.1 parser: FUZZ_CASES=2000000 FUZZ_SEED=1
 	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --release -p shards --test courier_fuzz -- --nocapture
+
+faults: setup ## Kill, end, starve and flood the router, in full: KILLS=60 STOPS=20 MINUTES=3 (about 12 minutes)
+	$(CARGO) build -q --release -p corelane
+	mkdir -p $(RUN)
+	KILLS=$(KILLS) STOPS=$(STOPS) BACKLOG=20000 QUEUED=200000 MINUTES=$(MINUTES) $(CARGO) test -q --release -p corelane --test it -- \
+	  kills:: drains:: limits:: --test-threads=1 --nocapture 2>&1 | tee $(RUN)/faults.log
+
+arithmetic: setup ## So many messages of so many groups at 100 ms: expected and measured, and off fails
+	mkdir -p $(RUN)
+	ulimit -n $$(ulimit -Hn) && ARITHMETIC=1 $(CARGO) test -q --release -p corelane --test it -- \
+	  arithmetic:: --nocapture 2>&1 | tee $(RUN)/arithmetic.log
 
 browser: setup ## Drive the dashboard in a real browser; screenshots go to target/screenshots
 	tests/services/browser.sh

@@ -4,13 +4,16 @@
 mod support;
 
 mod admin;
+mod arithmetic;
 mod changes;
 mod config;
 mod deadletter;
 mod delivery;
+mod drains;
 mod fallback;
 mod hostile;
 mod kills;
+mod limits;
 mod queue;
 mod queue_faults;
 mod run;

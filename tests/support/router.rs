@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use corelane::sink::Stats;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -34,6 +35,13 @@ impl Dir {
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// What all its routers printed.
+    pub(crate) fn logs(&self) -> String {
+        let files = std::fs::read_dir(&self.0).expect("its directory").flatten();
+        let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("router-"));
+        logs.filter_map(|log| std::fs::read_to_string(log.path()).ok()).collect()
     }
 }
 
@@ -97,17 +105,33 @@ impl SinkProgram {
         text.lines().filter_map(line).collect()
     }
 
-    pub(crate) fn kill(mut self) -> SocketAddr {
+    /// kill -9; its log and its address stay known.
+    pub(crate) fn leave(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.address
+    }
+
+    /// What it counted since its start.
+    pub(crate) fn stats(&self) -> Stats {
+        let (_, body) = request(self.address, "GET", "/_stats", "").expect("the sink answers");
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    }
+
+    /// When each success was answered, since 1970 and in order.
+    pub(crate) fn answered_at(&self) -> Vec<Duration> {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let line = |line: &str| {
+            let words: Vec<&str> = line.split('\t').collect();
+            let (at, status) = (words.first()?.parse().ok()?, words.get(3)?);
+            status.starts_with('2').then_some(Duration::from_nanos(at))
+        };
+        text.lines().filter_map(line).collect()
     }
 }
 
 impl Drop for SinkProgram {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.leave();
     }
 }
 
@@ -248,6 +272,14 @@ impl Router {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).expect("it runs");
+        let pages: u64 =
+            text.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number of pages");
+        pages * rustix::param::page_size() as u64
     }
 }
 
