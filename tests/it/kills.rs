@@ -38,10 +38,15 @@ struct Scene {
 
 const CALM: Scene = Scene { path: "/slow?ms=3", routers: 1, backlog: 0, sink_fails: false };
 
+/// With a lease that outlasts the test, what a killed router had comes back only because its death is noticed.
+const CONFIG: &str =
+    "[[queue]]\nname = \"default\"\nuri = \"sqlite:corelane.db\"\nvisibility = \"10m\"\n";
+
 /// Kills, restarts, lets all be delivered, and has it judged.
 fn play(scene: &Scene) {
     let (kills, mut chance) = (count("KILLS", 3), Chance::new());
     let dir = Dir::new();
+    std::fs::write(dir.join("corelane.toml"), CONFIG).expect("the config is written");
     let mut sink = SinkProgram::start(&dir);
     let load = Load {
         messages: u64::MAX / 2,
