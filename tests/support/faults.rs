@@ -71,6 +71,11 @@ impl QueueLook {
         self.number("SELECT count(*) FROM claims")
     }
 
+    /// Processes that have messages, or had when they died.
+    pub(crate) fn owners(&self) -> u64 {
+        self.number("SELECT count(DISTINCT owner) FROM claims").unsigned_abs()
+    }
+
     /// Messages that nobody may have for more than a second from now.
     pub(crate) fn hidden(&self) -> i64 {
         self.number("SELECT count(*) FROM queue_messages WHERE visible_at > (unixepoch('subsec') + 1) * 1000")

@@ -1,5 +1,6 @@
 //! The real program in a directory of its own: started, asked over HTTP, signalled and killed.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,6 +17,11 @@ use super::wait::until;
 
 /// Longest that a start may take on a busy machine.
 const START_MAX: Duration = Duration::from_secs(30);
+
+/// The program under test: the one built with the tests, or `CORELANE_BIN`, such as a release build.
+fn program() -> OsString {
+    std::env::var_os("CORELANE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_corelane").into())
+}
 
 /// A directory that goes when it is dropped.
 pub(crate) struct Dir(PathBuf);
@@ -68,7 +74,7 @@ impl SinkProgram {
     /// At a fixed address: to be down for a while and come back.
     pub(crate) fn at(dir: &Dir, listen: &str) -> Self {
         let log = dir.join("sink.log");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_corelane"))
+        let mut child = Command::new(program())
             .args(["sink", "--listen", listen, "--log"])
             .arg(&log)
             .stdout(Stdio::piped())
@@ -173,7 +179,7 @@ impl Router {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let errors = dir.join(&format!("router-{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
         let log = File::create(&errors).expect("a log file");
-        let child = Command::new(env!("CARGO_BIN_EXE_corelane"))
+        let child = Command::new(program())
             .current_dir(dir.path())
             .args(["run", "--listen", "127.0.0.1:0"])
             .args(flags)
