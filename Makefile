@@ -14,6 +14,7 @@ LISTEN     ?= 127.0.0.1:8080
 KILLS      ?= 60
 STOPS      ?= 20
 MINUTES    ?= 3
+SOAK       ?= 180
 
 # Where a run's log is kept: the day, the cores and the processor's family.
 RUN        ?= perf/runs/$$(date -u +%F)-$$(nproc)core-$$(awk '/^model name/ { gsub(/\(.*\)/, "", $$5); print tolower($$5); exit }' /proc/cpuinfo)
@@ -24,7 +25,7 @@ LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --rele
 RELEASED := CORELANE_BIN=$(CURDIR)/target/release/corelane $(CARGO) test -q -p corelane --test it
 SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
 
-.PHONY: help run test check lint deny sim loom fuzz faults arithmetic browser bench perf docs clean setup
+.PHONY: help run test check lint deny sim loom fuzz faults arithmetic soak browser bench perf docs clean setup
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +82,11 @@ arithmetic: setup ## So many messages of so many groups at 100 ms each: expected
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
 	ulimit -n $$(ulimit -Hn) && ARITHMETIC=1 $(RELEASED) -- arithmetic:: --nocapture 2>&1 | tee $(RUN)/arithmetic.log
+
+soak: setup ## Steady traffic for SOAK=180 seconds: memory, descriptors, threads and files must not grow
+	$(CARGO) build --release --bin corelane
+	mkdir -p $(RUN)
+	SOAK=$(SOAK) $(RELEASED) -- soak:: --nocapture 2>&1 | tee $(RUN)/soak.log
 
 browser: setup ## Drive the dashboard in a real browser; screenshots go to target/screenshots
 	tests/services/browser.sh

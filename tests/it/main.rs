@@ -18,5 +18,6 @@ mod queue;
 mod queue_faults;
 mod run;
 mod sink;
+mod soak;
 mod sync;
 mod talk;
