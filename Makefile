@@ -10,18 +10,34 @@ SEEDS      ?= 2000
 SEED       ?=
 FUZZ_CASES ?= 2000000
 FUZZ_SEED  ?= 1
+LISTEN     ?= 127.0.0.1:8080
+KILLS      ?= 60
+STOPS      ?= 20
+MINUTES    ?= 3
+SOAK       ?= 180
+
+# Where a run's log is kept: the day, the cores and the processor's family.
+RUN        ?= perf/runs/$$(date -u +%F)-$$(nproc)core-$$(awk '/^model name/ { gsub(/\(.*\)/, "", $$5); print tolower($$5); exit }' /proc/cpuinfo)
 
 # `--cfg loom` rebuilds all it touches, so those builds live apart.
 LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release -p shards-loom --test models
+# The tests around the released program.
+RELEASED := CORELANE_BIN=$(CURDIR)/target/release/corelane $(CARGO) test -q -p corelane --test it
 SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
 
-.PHONY: help run test check lint deny sim loom fuzz browser bench perf docs clean setup
+.PHONY: help run test check lint deny sim loom fuzz faults arithmetic soak browser bench perf docs clean setup
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: setup ## Build, then run the demo: engine, in-memory messages and a local sink
-	$(CARGO) run --release --bin corelane -- demo
+run: setup ## Build, then run the router in target/run with made-up traffic; Ctrl-C ends it
+	$(CARGO) build --release --bin corelane
+	@mkdir -p target/run
+	@cd target/run; PATH="$(CURDIR)/target/release:$$PATH"; export CORELANE_URL=http://$(LISTEN); router=$$$$; \
+	{ until corelane status || ! kill -0 $$router; do sleep 0.2; done; \
+	  while corelane seed --count 200 --endpoint fast --mode 1of8 && corelane seed --count 40 --endpoint slow; do sleep 1; done; \
+	} >/dev/null 2>&1 & \
+	exec corelane run --listen $(LISTEN)
 
 test: check ## Everything that must be green: check, all tests, benches as smoke, loom, 200 seeds of the simulator, the dashboard in a browser
 	$(CARGO) test --workspace --no-fail-fast
@@ -56,6 +72,22 @@ loom: setup ## Model-check bell, permits and rate in every interleaving
 
 fuzz: setup ## Long differential fuzz of the HTTP/1.1 parser: FUZZ_CASES=2000000 FUZZ_SEED=1
 	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --release -p shards --test courier_fuzz -- --nocapture
+
+faults: setup ## Kill, end, starve and flood the router, in full: KILLS=60 STOPS=20 MINUTES=3 (about 12 minutes)
+	$(CARGO) build --release --bin corelane
+	mkdir -p $(RUN)
+	KILLS=$(KILLS) STOPS=$(STOPS) BACKLOG=20000 QUEUED=200000 MINUTES=$(MINUTES) $(RELEASED) -- \
+	  kills:: drains:: limits:: --test-threads=1 --nocapture 2>&1 | tee $(RUN)/faults.log
+
+arithmetic: setup ## So many messages of so many groups at 100 ms each: expected and measured, and off fails
+	$(CARGO) build --release --bin corelane
+	mkdir -p $(RUN)
+	ulimit -n $$(ulimit -Hn) && ARITHMETIC=1 $(RELEASED) -- arithmetic:: --nocapture 2>&1 | tee $(RUN)/arithmetic.log
+
+soak: setup ## Steady traffic for SOAK=180 seconds: memory, descriptors, threads and files must not grow
+	$(CARGO) build --release --bin corelane
+	mkdir -p $(RUN)
+	SOAK=$(SOAK) $(RELEASED) -- soak:: --nocapture 2>&1 | tee $(RUN)/soak.log
 
 browser: setup ## Drive the dashboard in a real browser; screenshots go to target/screenshots
 	tests/services/browser.sh

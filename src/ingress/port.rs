@@ -362,7 +362,7 @@ fn note_letters(letters: &[Letter]) {
             queue = letter.queue,
             group = letter.group,
             pool = letter.pool,
-            target = letter.target,
+            to = letter.target,
             status = letter.status,
             attempts = letter.attempts,
             reason = letter.reason.name(),

@@ -4,16 +4,19 @@
 mod support;
 
 mod admin;
+mod arithmetic;
 mod bad_input;
 mod changes;
 mod config;
 mod constants;
 mod deadletter;
 mod delivery;
+mod drains;
 mod fallback;
 mod fifo;
 mod hostile;
 mod kills;
+mod limits;
 mod live;
 mod metered;
 mod outcomes;
@@ -22,6 +25,7 @@ mod queue_faults;
 mod replies;
 mod run;
 mod sink;
+mod soak;
 mod sync;
 mod talk;
 mod warned;

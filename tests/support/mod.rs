@@ -1,6 +1,7 @@
 //! What the integration tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
 
 pub(crate) mod fake;
+pub(crate) mod faults;
 pub(crate) mod http;
 pub(crate) mod platform;
 pub(crate) mod process;

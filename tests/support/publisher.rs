@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,9 +15,13 @@ use corelane::broker::sqlite::{Durability, NewMessage, SqliteWriter};
 use serde_json::Value;
 
 use super::router::Dir;
+use super::wait::until;
 
 /// Messages published at once.
 const BATCH: u64 = 20;
+/// Of those that go ahead.
+const AHEAD_BATCH: u64 = 1_000;
+const AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// What to publish.
 #[derive(Clone, Debug)]
@@ -32,12 +36,16 @@ pub(crate) struct Load {
     pub(crate) target: String,
     /// Their pool.
     pub(crate) pool: &'static str,
+    /// Published at once, before the paced ones.
+    pub(crate) ahead: u64,
 }
 
 /// A publisher at work in a thread of the test's process.
 pub(crate) struct Publisher {
     thread: JoinHandle<u64>,
     stop: Arc<AtomicBool>,
+    published: Arc<AtomicU64>,
+    ahead: u64,
     pub(crate) log: PathBuf,
 }
 
@@ -46,33 +54,32 @@ impl Publisher {
         let log = dir.join("published.log");
         let (queue, path) = (dir.join("corelane.db"), log.clone());
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || publish(&queue, &path, &load, &stopped));
-        Self { thread, stop, log }
+        let published = Arc::new(AtomicU64::new(0));
+        let (stopped, counted, ahead) = (Arc::clone(&stop), Arc::clone(&published), load.ahead);
+        let thread = std::thread::spawn(move || publish(&queue, &path, &load, &stopped, &counted));
+        Self { thread, stop, published, ahead, log }
     }
 
-    /// Waits until all is published; how many were.
-    pub(crate) fn finish(self) -> u64 {
-        self.thread.join().expect("the publisher ends well")
+    /// Waits for what goes ahead, and for the file to be there.
+    pub(crate) fn wait_ahead(&self) {
+        let published = || self.published.load(Ordering::Relaxed);
+        until(AHEAD_MAX, "the first messages", || published() >= self.ahead.max(1), published);
     }
 
     /// Ends it after the batch at hand; how many were published.
     pub(crate) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
-        self.finish()
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.join().expect("the publisher ends well")
     }
 }
 
-fn publish(queue: &Path, log: &Path, load: &Load, stop: &AtomicBool) -> u64 {
+fn publish(queue: &Path, log: &Path, load: &Load, stop: &AtomicBool, count: &AtomicU64) -> u64 {
     let writer = SqliteWriter::open_apart(queue, Durability::Full).expect("the queue's file opens");
     let mut log = File::create(log).expect("a log");
     let mut number = 0;
     while number < load.messages && !stop.load(Ordering::Relaxed) {
-        let batch: Vec<u64> = (number..load.messages.min(number + BATCH)).collect();
+        let size = if number < load.ahead { AHEAD_BATCH.min(load.ahead - number) } else { BATCH };
+        let batch: Vec<u64> = (number..load.messages.min(number + size)).collect();
         number += batch.len() as u64;
         let mut lines = String::new();
         let mut messages = Vec::new();
@@ -92,7 +99,10 @@ fn publish(queue: &Path, log: &Path, load: &Load, stop: &AtomicBool) -> u64 {
             writeln!(kept, "0\tkept\tm{n}").expect("a text takes all");
         }
         log.write_all(kept.as_bytes()).expect("the log is written");
-        std::thread::park_timeout(load.pause);
+        count.store(number, Ordering::Relaxed);
+        if number >= load.ahead {
+            std::thread::park_timeout(load.pause);
+        }
     }
     number
 }

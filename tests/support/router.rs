@@ -1,5 +1,6 @@
 //! The real program in a directory of its own: started, asked over HTTP, signalled and killed.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use corelane::sink::Stats;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -15,6 +17,11 @@ use super::wait::until;
 
 /// Longest that a start may take on a busy machine.
 const START_MAX: Duration = Duration::from_secs(30);
+
+/// The program under test: the one built with the tests, or `CORELANE_BIN`, such as a release build.
+fn program() -> OsString {
+    std::env::var_os("CORELANE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_corelane").into())
+}
 
 /// A directory that goes when it is dropped.
 pub(crate) struct Dir(PathBuf);
@@ -34,6 +41,13 @@ impl Dir {
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// What all its routers printed.
+    pub(crate) fn logs(&self) -> String {
+        let files = std::fs::read_dir(&self.0).expect("its directory").flatten();
+        let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("router-"));
+        logs.filter_map(|log| std::fs::read_to_string(log.path()).ok()).collect()
     }
 }
 
@@ -83,7 +97,7 @@ impl SinkProgram {
     /// At a fixed address: to be down for a while and come back.
     pub(crate) fn at(dir: &Dir, listen: &str) -> Self {
         let log = dir.join("sink.log");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_corelane"))
+        let mut child = Command::new(program())
             .args(["sink", "--listen", listen, "--log"])
             .arg(&log)
             .stdout(Stdio::piped())
@@ -120,17 +134,33 @@ impl SinkProgram {
         text.lines().filter_map(Call::read).collect()
     }
 
-    pub(crate) fn kill(mut self) -> SocketAddr {
+    /// kill -9; its log and its address stay known.
+    pub(crate) fn leave(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.address
+    }
+
+    /// What it counted since its start.
+    pub(crate) fn stats(&self) -> Stats {
+        let (_, body) = request(self.address, "GET", "/_stats", "").expect("the sink answers");
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    }
+
+    /// When each success was answered, since 1970 and in order.
+    pub(crate) fn answered_at(&self) -> Vec<Duration> {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let line = |line: &str| {
+            let words: Vec<&str> = line.split('\t').collect();
+            let (at, status) = (words.first()?.parse().ok()?, words.get(3)?);
+            status.starts_with('2').then_some(Duration::from_nanos(at))
+        };
+        text.lines().filter_map(line).collect()
     }
 }
 
 impl Drop for SinkProgram {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.leave();
     }
 }
 
@@ -172,7 +202,7 @@ impl Router {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let errors = dir.join(&format!("router-{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
         let log = File::create(&errors).expect("a log file");
-        let child = Command::new(env!("CARGO_BIN_EXE_corelane"))
+        let child = Command::new(program())
             .current_dir(dir.path())
             .args(["run", "--listen", "127.0.0.1:0"])
             .args(flags)
@@ -282,6 +312,14 @@ impl Router {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).expect("it runs");
+        let pages: u64 =
+            text.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number of pages");
+        pages * rustix::param::page_size() as u64
     }
 }
 

@@ -1,0 +1,100 @@
+//! The router under steady traffic for a while: memory, descriptors, threads and files stay as they are. `make soak`
+//! runs `SOAK=180` seconds; the default is there to keep the test alive.
+
+use std::time::{Duration, Instant};
+
+use super::support::faults::{QueueLook, count};
+use super::support::publisher::{Load, Publisher};
+use super::support::router::{Dir, Router, SinkProgram};
+use super::support::wait::until;
+
+/// What a look shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    second: u64,
+    delivered: usize,
+    resident_kib: u64,
+    descriptors: usize,
+    threads: usize,
+    file_kib: u64,
+    log_kib: u64,
+    depth: i64,
+}
+
+fn look(second: u64, dir: &Dir, router: &Router, sink: &SinkProgram, queue: &QueueLook) -> Look {
+    let entries =
+        |what: &str| std::fs::read_dir(format!("/proc/{}/{what}", router.pid())).expect("it runs").count();
+    let kib = |name: &str| std::fs::metadata(dir.join(name)).map_or(0, |data| data.len() >> 10);
+    Look {
+        second,
+        delivered: usize::try_from(sink.stats().answers).expect("few"),
+        resident_kib: router.resident_bytes() >> 10,
+        descriptors: entries("fd"),
+        threads: entries("task"),
+        file_kib: kib("corelane.db"),
+        log_kib: kib("corelane.db-wal"),
+        depth: queue.depth(),
+    }
+}
+
+#[test]
+fn under_steady_traffic_nothing_grows() {
+    let seconds = count("SOAK", 6);
+    let dir = Dir::new();
+    let sink = SinkProgram::start(&dir);
+    let load = Load {
+        messages: u64::MAX / 2,
+        groups: 500,
+        pause: Duration::from_millis(15),
+        target: sink.url("/slow?ms=10"),
+        pool: "SOAKED",
+        ahead: 0,
+    };
+    let router = Router::start(&dir, &["--pool", "SOAKED=64"]);
+    let sender = Publisher::start(&dir, load);
+    sender.wait_ahead();
+    let (queue, start, mut looks) = (QueueLook::open(&dir), Instant::now(), Vec::new());
+    println!("second delivered resident_KiB descriptors threads file_KiB log_KiB depth");
+    for second in 1..=seconds {
+        let passed = || start.elapsed() >= Duration::from_secs(second);
+        until(Duration::from_secs(60), "a second passes", passed, || ());
+        let it = look(second, &dir, &router, &sink, &queue);
+        if second % 10 == 0 || seconds < 10 {
+            println!(
+                "{} {} {} {} {} {} {} {}",
+                it.second,
+                it.delivered,
+                it.resident_kib,
+                it.descriptors,
+                it.threads,
+                it.file_kib,
+                it.log_kib,
+                it.depth
+            );
+        }
+        looks.push(it);
+    }
+    sender.stop();
+    assert_flat(&looks);
+}
+
+/// The first third warms up; the last third is held against the second.
+fn assert_flat(looks: &[Look]) {
+    let third = looks.len() / 3;
+    let most = |part: &[Look], what: fn(&Look) -> u64| part.iter().map(what).max().expect("some looks");
+    let (middle, end) = (&looks[third..third * 2], &looks[third * 2..]);
+    let rows: [(&str, fn(&Look) -> u64, u64); 5] = [
+        ("resident memory, KiB", |it| it.resident_kib, 4 << 10),
+        ("descriptors", |it| it.descriptors as u64, 5),
+        ("threads", |it| it.threads as u64, 1),
+        ("the queue's file, KiB", |it| it.file_kib, 4 << 10),
+        ("the queue's log, KiB", |it| it.log_kib, 64 << 10),
+    ];
+    for (name, what, slack) in rows {
+        let (before, after) = (most(middle, what), most(end, what));
+        println!("{name}: {before}, then {after}");
+        assert!(after <= before + slack, "{name} grew from {before} to {after}");
+    }
+    let (first, last) = (looks[third], looks[looks.len() - 1]);
+    assert!(last.delivered > first.delivered, "traffic went on: {first:?}, {last:?}");
+}
