@@ -213,6 +213,7 @@ fn a_reload_changes_pools_and_queues_while_traffic_flows_and_loses_nothing() {
         pause: Duration::from_millis(10),
         target: sink.url("/slow?ms=3"),
         pool: "KILLED",
+        ahead: 0,
     };
     let sender = Publisher::start(&dir, load);
     let log = sender.log.clone();

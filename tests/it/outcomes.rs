@@ -129,7 +129,7 @@ fn every_outcome_does_to_its_batch_what_the_router_document_says() {
     let sink = SinkProgram::start(&dir);
     let closed = SinkProgram::start(&dir);
     let down = closed.url("/ok");
-    closed.kill();
+    drop(closed);
     let pools: Vec<String> = (0..ROWS.len()).map(|row| format!("P{row}=5")).collect();
     let flags: Vec<&str> = pools.iter().flat_map(|pool| ["--pool", pool.as_str()]).collect();
     let router = Router::start(&dir, &flags);
