@@ -9,7 +9,7 @@ use super::routes::{Api, now_unix_ms};
 use crate::view::{State, View};
 
 /// A view older than this means that the control thread or the ingress stands still.
-const FRESH_MS: u64 = 5_000;
+const FRESH_MS: u64 = 30_000;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -46,7 +46,8 @@ fn report<R: Router>(api: &Api<R>, is_up: fn(&Report<'_>) -> bool) -> Response {
 
 fn look(view: &View, now_ms: u64) -> Report<'_> {
     let age_ms = now_ms.saturating_sub(view.at_unix_ms);
-    let live = age_ms < FRESH_MS;
+    // A router that ends looks at itself no more; it is not to be killed for that.
+    let live = age_ms < FRESH_MS || view.state == State::Draining;
     let mut reasons = view.not_ready.clone();
     if !live {
         reasons
@@ -70,9 +71,11 @@ mod tests {
     #[test]
     fn a_stale_view_is_not_live_and_says_so() {
         let view = View { at_unix_ms: 10_000, ready: true, ..View::default() };
-        assert!(look(&view, 14_999).live);
-        let report = look(&view, 15_000);
-        assert!(!report.live && report.reasons[0].contains("5 s old"), "{:?}", report.reasons);
+        assert!(look(&view, 39_999).live);
+        let report = look(&view, 40_000);
+        assert!(!report.live && report.reasons[0].contains("30 s old"), "{:?}", report.reasons);
+        let ending = View { state: State::Draining, ..view.clone() };
+        assert!(look(&ending, 60_000).live, "a router that ends is not to be killed for it");
         assert!(look(&view, 9_000).live, "a clock that went back is no reason");
     }
 }

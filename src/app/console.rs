@@ -22,7 +22,7 @@ use crate::view::{DeadLetterFilter, DeadLetterView, GroupView, MessageView, View
 /// How long the control loop may take over an order.
 const ORDER_MAX: Duration = Duration::from_secs(10);
 /// Messages looked through for a filtered list.
-const INFLIGHT_SCAN_MAX: usize = 10_000;
+const INFLIGHT_SCAN_MAX: usize = 2_000;
 
 /// Dead letters that a page may leave out; a filter reaches those further back.
 const OFFSET_MAX: usize = 10_000;

@@ -18,18 +18,27 @@ struct Consumer {
     /// `None`: it could not be made; tried again at the next health check.
     source: Option<SourceId>,
     writer: Option<SqliteWriter>,
+    /// Restarts in a row, and the health checks left out before the next one.
+    restarts: u32,
+    patience: u32,
 }
 
 /// All of them, in the order of the config.
 pub(super) struct Consumers {
     handle: Handle<Queue>,
     all: Vec<Consumer>,
+    /// Files of consumers that are leaving. Kept until they are gone, so that the last to let go of a file,
+    /// who waits for its keeper, is never the ingress.
+    leaving: Vec<(SourceId, SqliteWriter)>,
     unclean: bool,
 }
 
+/// Health checks left out between restarts that do not help: doubles up to this.
+const PATIENCE_MAX: u32 = 64;
+
 impl Consumers {
     pub(super) const fn new(handle: Handle<Queue>, unclean: bool) -> Self {
-        Self { handle, all: Vec::new(), unclean }
+        Self { handle, all: Vec::new(), leaving: Vec::new(), unclean }
     }
 
     /// Consumes a queue from now on. A queue that can't be opened stays in the list and is tried again.
@@ -43,7 +52,7 @@ impl Consumers {
             Err(error) => (None, None, Err(error)),
         };
         self.all.retain(|consumer| consumer.entry.name != entry.name);
-        self.all.push(Consumer { entry, source, writer });
+        self.all.push(Consumer { entry, source, writer, restarts: 0, patience: 0 });
         result
     }
 
@@ -57,7 +66,10 @@ impl Consumers {
             _ => None,
         };
         let make = broker::make(entry)?;
-        let answer = self.handle.add_source(&entry.name, make, self.unclean).map_err(io::Error::other)?;
+        let answer = self
+            .handle
+            .add_source(&entry.name, &entry.uri.to_string(), make, self.unclean)
+            .map_err(io::Error::other)?;
         let source = answer.recv_async().await.map_err(io::Error::other)??;
         Ok((source, writer))
     }
@@ -71,10 +83,10 @@ impl Consumers {
         if let Some(old) = self.all.iter_mut().find(|consumer| consumer.entry.name == entry.name) {
             let retired = old.source.replace(source);
             old.entry = entry;
-            old.writer = writer;
-            self.retire(retired);
+            let file = std::mem::replace(&mut old.writer, writer);
+            self.retire(retired, file);
         } else {
-            self.all.push(Consumer { entry, source: Some(source), writer });
+            self.all.push(Consumer { entry, source: Some(source), writer, restarts: 0, patience: 0 });
         }
         Ok(())
     }
@@ -83,25 +95,50 @@ impl Consumers {
     pub(super) fn remove(&mut self, name: &str) {
         if let Some(at) = self.all.iter().position(|consumer| consumer.entry.name == name) {
             let gone = self.all.remove(at);
-            self.retire(gone.source);
+            self.retire(gone.source, gone.writer);
         }
     }
 
-    fn retire(&self, source: Option<SourceId>) {
+    fn retire(&mut self, source: Option<SourceId>, file: Option<SqliteWriter>) {
         if let Some(source) = source {
             // An ingress that has ended has no consumers.
             let _ = self.handle.send(Command::RetireSource { source });
+            self.leaving.extend(file.map(|file| (source, file)));
         }
     }
 
-    /// Queues whose consumer must be replaced: never made, stopped, or silent for too long.
-    pub(super) fn unhealthy(&self, look: &IngressSnapshot, poll_age_max: Duration) -> Vec<QueueEntry> {
-        let sick = |consumer: &&Consumer| match consumer.source {
-            None => true,
-            // One that is not in the look yet was made since.
-            Some(source) => look.sources.iter().any(|it| it.id == source && !is_healthy(it, poll_age_max)),
-        };
-        self.all.iter().filter(sick).map(|consumer| consumer.entry.clone()).collect()
+    /// Lets go of the files of consumers that are gone.
+    pub(super) fn let_go(&mut self, look: &IngressSnapshot) {
+        let is_gone =
+            |(source, _): &mut (SourceId, SqliteWriter)| look.sources.iter().all(|it| it.id != *source);
+        for (_, file) in self.leaving.extract_if(.., is_gone) {
+            tokio::task::spawn_blocking(move || drop(file));
+        }
+    }
+
+    /// Queues whose consumer must be replaced now: never made, stopped, or silent for too long. One that a
+    /// restart does not mend is restarted ever less often.
+    pub(super) fn unhealthy(&mut self, look: &IngressSnapshot, poll_age_max: Duration) -> Vec<QueueEntry> {
+        let mut sick = Vec::new();
+        for consumer in &mut self.all {
+            let is_sick = match consumer.source {
+                None => true,
+                // One that is not in the look yet was made since.
+                Some(source) => {
+                    look.sources.iter().any(|it| it.id == source && !is_healthy(it, poll_age_max))
+                }
+            };
+            if !is_sick {
+                (consumer.restarts, consumer.patience) = (0, 0);
+            } else if consumer.patience > 0 {
+                consumer.patience -= 1;
+            } else {
+                consumer.patience = (1 << consumer.restarts.min(PATIENCE_MAX.ilog2())) - 1;
+                consumer.restarts += 1;
+                sick.push(consumer.entry.clone());
+            }
+        }
+        sick
     }
 
     /// Queues that can be published to.

@@ -16,17 +16,19 @@ use super::notices::{self, Said};
 use super::viewing::{Gallery, Taken, pool_code};
 use crate::admin::{PoolChange, RouterError};
 use crate::config::Settings;
-use crate::ingress::IngressSnapshot;
+use crate::ingress::{HandleError, IngressSnapshot};
 use crate::sync::diff::{Changes, diff};
 use crate::sync::fetch::{FetchError, Fetched};
 use crate::telemetry::warnings::{Severity, WarningCode};
-use crate::topology::{PoolEntry, Topology};
+use crate::topology::{PoolEntry, QueueEntry, Topology};
 use crate::view::{DeadLetterFilter, State, View};
 
 /// How often the engine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The router document's schedule.
 const LEAKS_EVERY: Duration = Duration::from_secs(30);
+/// Looks without an answer, ten seconds each, after which the engine counts as gone.
+const LOOKS_FAILED_MAX: u32 = 2;
 /// How often dead letters are counted.
 const LETTERS_EVERY: Duration = Duration::from_secs(5);
 
@@ -59,6 +61,8 @@ pub(super) struct Control {
     pub(super) gallery: Gallery,
     pub(super) auditor: Auditor,
     pub(super) last: IngressSnapshot,
+    /// Looks in a row that had no answer.
+    pub(super) looks_failed: u32,
 }
 
 /// What a fetch brought.
@@ -74,38 +78,50 @@ impl Control {
         // Unbounded: a task that had to wait for room would hold up this very loop.
         let (synced, sync_results) = flume::unbounded::<Synced>();
         let sync_every = self.settings.sync.interval;
-        let mut sync_at = self.begin(&synced).await;
+        let mut sync_at = match or_end(&mut signals, self.begin()).await {
+            Ok(at) => at,
+            Err(end) => return end,
+        };
         let mut looks = ticker(LOOK_EVERY, Duration::ZERO);
         let mut health = ticker(self.settings.health.interval, self.settings.health.interval);
         let mut leaks = ticker(LEAKS_EVERY, LEAKS_EVERY);
         let mut letters = ticker(LETTERS_EVERY, Duration::ZERO);
         loop {
-            tokio::select! {
+            // What may take long is done beside the signals: a queue that is slow to open holds up no end.
+            let ended = tokio::select! {
                 signal = signals.next() => match signal {
                     Signal::End(name) => return End::Signal(name),
-                    Signal::HangUp => self.on_hang_up(&synced).await,
+                    Signal::HangUp => or_end(&mut signals, self.on_hang_up(&synced)).await,
                 },
-                _ = looks.tick() => if let Err(end) = self.look().await { return end },
-                _ = health.tick() => self.check_health().await,
-                _ = leaks.tick() => self.check_leaks(),
-                _ = letters.tick() => self.count_letters().await,
-                Ok(order) = self.orders.recv_async() => self.on_order(order),
+                _ = looks.tick() => or_end(&mut signals, self.look()).await.and_then(|looked| looked),
+                _ = health.tick() => or_end(&mut signals, self.check_health()).await,
+                _ = leaks.tick() => {
+                    self.check_leaks();
+                    Ok(())
+                }
+                _ = letters.tick() => or_end(&mut signals, self.count_letters()).await,
+                Ok(order) = self.orders.recv_async() => {
+                    self.on_order(order);
+                    Ok(())
+                }
                 () = until(sync_at) => {
                     sync_at = None;
                     self.start_sync(&synced);
+                    Ok(())
                 }
                 Ok(result) = sync_results.recv_async() => {
-                    if let Err(end) = self.on_synced(result).await {
-                        return end;
-                    }
                     sync_at = Some(Instant::now() + sync_every);
+                    or_end(&mut signals, self.on_synced(result)).await.and_then(|synced| synced)
                 }
+            };
+            if let Err(end) = ended {
+                return end;
             }
         }
     }
 
     /// Starts with the local topology, or says when to fetch the platform's.
-    async fn begin(&mut self, synced: &flume::Sender<Synced>) -> Option<Instant> {
+    async fn begin(&mut self) -> Option<Instant> {
         if !self.settings.enabled {
             info!("message-router.enabled is false: nothing is consumed");
             self.frame.state = State::Disabled;
@@ -114,7 +130,6 @@ impl Control {
         if self.settings.sync.url.is_some() {
             let first = self.settings.sync.first_delay;
             info!(delay_s = first.as_secs_f64(), "first config sync");
-            let _ = synced;
             return Some(Instant::now() + first);
         }
         let topology = self.settings.topology.clone();
@@ -152,6 +167,7 @@ impl Control {
                 self.say(WarningCode::QueueInvalid, Severity::Error, &name, &text);
             }
         }
+        let mut failed: Vec<QueueEntry> = Vec::new();
         for queue in changes.queues_rebuilt {
             let name = queue.name.clone();
             if let Err(error) = self.consumers.rebuild(queue).await {
@@ -159,6 +175,7 @@ impl Control {
                     "queue {name} can't be consumed as configured now: {error}; its old consumer goes on"
                 );
                 self.say(WarningCode::QueueInvalid, Severity::Error, &name, &text);
+                failed.extend(self.running.queues.iter().find(|old| old.name == name).cloned());
             }
         }
         for name in &changes.queues_removed {
@@ -169,6 +186,12 @@ impl Control {
             self.overrides.remove(code);
         }
         self.running = self.wanted();
+        // What still runs as it was is different from what is wanted, and is tried again.
+        for old in failed {
+            if let Some(queue) = self.running.queues.iter_mut().find(|queue| queue.name == old.name) {
+                *queue = old;
+            }
+        }
         *self.console.writers.write() = self.consumers.writers();
     }
 
@@ -214,8 +237,15 @@ impl Control {
     async fn look(&mut self) -> Result<(), End> {
         let mut look = match self.console.handle.look().await {
             Ok(look) => look,
+            // A pause of the whole process looks the same once; an ingress that is stuck stays so.
+            Err(HandleError::Stuck) if self.looks_failed < LOOKS_FAILED_MAX => {
+                self.looks_failed += 1;
+                warn!("the ingress did not answer in time");
+                return Ok(());
+            }
             Err(error) => return Err(End::EngineGone(error.to_string())),
         };
+        self.looks_failed = 0;
         let unix_ms = unix_ms();
         let taken = Taken { at: Clock.now(), unix_ms };
         let (warned, noticed) = (std::mem::take(&mut look.warnings), std::mem::take(&mut look.notices));
@@ -282,6 +312,11 @@ impl Control {
         if self.frame.state != State::Running {
             return;
         }
+        let missing = diff(&self.running, &self.wanted());
+        if !missing.is_empty() {
+            self.apply(missing).await;
+        }
+        self.consumers.let_go(&self.last);
         let age_max = self.settings.health.poll_age_max;
         for queue in self.consumers.unhealthy(&self.last, age_max) {
             let name = queue.name.clone();
@@ -329,6 +364,21 @@ fn merged(earlier: Option<PoolChange>, now: PoolChange) -> PoolChange {
     PoolChange {
         concurrency: now.concurrency.or(earlier.concurrency),
         rate: if now.rate == RateChange::Keep { earlier.rate } else { now.rate },
+    }
+}
+
+/// Does some work, unless the process is to end meanwhile. What was begun is then left: the end clears it up.
+async fn or_end<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Result<T, End> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done),
+            signal = signals.next() => {
+                if let Signal::End(name) = signal {
+                    return Err(End::Signal(name));
+                }
+            }
+        }
     }
 }
 

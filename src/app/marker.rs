@@ -6,8 +6,10 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How markers are named, before the process id.
+/// How markers are named, before a word that no other has: containers often share a process id.
 const PREFIX: &str = "corelane-running-";
+/// While it is not locked yet, a marker has another name, so that no one takes it for a left one.
+const FRESH: &str = "corelane-fresh-";
 
 /// The marker of this process.
 #[derive(Debug)]
@@ -24,7 +26,8 @@ impl Marker {
     /// # Errors
     /// The directory can't be read or written.
     pub(super) fn place(dir: &Path) -> io::Result<Self> {
-        let path = dir.join(format!("{PREFIX}{}", std::process::id()));
+        let word = random_word()?;
+        let (fresh, path) = (dir.join(format!("{FRESH}{word}")), dir.join(format!("{PREFIX}{word}")));
         let mut left = Vec::new();
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
@@ -32,11 +35,12 @@ impl Marker {
                 left.push(entry.path());
             }
         }
-        let file = File::create(&path)?;
+        let file = File::create_new(&fresh)?;
         file.lock()?;
-        // Ours says so from now on, should this process die too.
-        for path in left.iter().filter(|other| **other != path) {
-            std::fs::remove_file(path)?;
+        std::fs::rename(&fresh, &path)?;
+        // Ours says so from now on, should this process die too. Another start may have been quicker.
+        for path in &left {
+            let _ = std::fs::remove_file(path);
         }
         Ok(Self { path, unclean: !left.is_empty(), _file: file })
     }
@@ -53,9 +57,20 @@ impl Marker {
     }
 }
 
+fn random_word() -> io::Result<String> {
+    let mut bytes = [0_u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_le_bytes(bytes)))
+}
+
 /// Nobody holds its lock: its owner is gone.
 fn is_left(path: &Path) -> io::Result<bool> {
-    match File::open(path)?.try_lock() {
+    let file = match File::open(path) {
+        // Its owner ended just now.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    match file.try_lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),

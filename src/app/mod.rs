@@ -45,6 +45,8 @@ use marker::Marker;
 pub const GRACE_KEPT: Duration = Duration::from_secs(5);
 /// The router document's patience with calls under way.
 pub const CALLS_WAIT_MAX: Duration = Duration::from_secs(30);
+/// What an operator started may go on for so long after the end.
+const LAST_JOBS: Duration = Duration::from_secs(1);
 /// A call without an outcome so long after its timeout is reported.
 const OUTCOME_LATE: Duration = Duration::from_secs(5);
 
@@ -73,7 +75,11 @@ pub fn run(
         .build()
         .context("start the control thread")?;
     let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, start(settings, provenance, reload))
+    let ended = local.block_on(&runtime, start(settings, provenance, reload));
+    drop(local);
+    // A long job of an operator must not hold up the end.
+    runtime.shutdown_timeout(LAST_JOBS);
+    ended
 }
 
 async fn start(
@@ -128,6 +134,7 @@ async fn start(
         gallery: viewing::Gallery::new(poll_age_max),
         auditor: audit::Auditor::default(),
         last: crate::ingress::IngressSnapshot::default(),
+        looks_failed: 0,
     };
     let end = control.run().await;
     let exit = stop(control, core, marker, end).await;
@@ -153,8 +160,14 @@ async fn stop(mut control: Control, core: Core<Queue>, marker: Marker, end: End)
     control.show_draining();
     let wait = control.settings.grace.saturating_sub(GRACE_KEPT).min(CALLS_WAIT_MAX);
     let draining = tokio::task::spawn_blocking(move || core.drain(wait));
+    // The ingress keeps its own time; this is for one that is stuck.
+    let too_late = wait + GRACE_KEPT + GRACE_KEPT;
     let ended = tokio::select! {
         ended = draining => ended,
+        () = tokio::time::sleep(too_late) => {
+            error!("the ingress does not end: ending without it; what is held comes back when its leases end");
+            std::process::exit(i32::from(EXIT_CUT_SHORT));
+        }
         () = second_signal() => {
             warn!("second signal: ending now; what is held comes back when its leases end");
             std::process::exit(i32::from(EXIT_SECOND_SIGNAL));

@@ -161,7 +161,7 @@ impl Rig {
         let aside = Counted(Arc::clone(tally));
         let core = Core::start(&spec, move || aside)?;
         core.handle().set_pool("BENCH", PoolSpec::new(scenario.concurrency))?;
-        core.handle().add_source("bench", Box::new(move || Ok(queue)), false)?;
+        core.handle().add_source("bench", "", Box::new(move || Ok(queue)), false)?;
         Ok(Self { core, durable, io: chosen.io, shards: plan.shards.len() })
     }
 

@@ -1,5 +1,6 @@
 //! Questions about single messages and groups: the desk says which, their shards say what they wait for.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use shards::clock::Moment;
@@ -127,7 +128,9 @@ impl Asked {
     pub(super) fn finish(self, desk: &Desk, names: &Names<'_>, now: Moment) {
         let mut found = Found { messages: self.known, groups: Vec::new() };
         let mut seen = self.seen;
-        seen.sort_by_key(|seen| self.order.iter().position(|&lane| lane == seen.lane));
+        let places: HashMap<LaneKey, usize> =
+            self.order.iter().enumerate().rev().map(|(at, &lane)| (lane, at)).collect();
+        seen.sort_by_key(|seen| (places.get(&seen.lane).copied(), seen.place));
         for seen in seen {
             let Some(entry) = desk.entry(seen.ticket) else { continue };
             let message = of_seen(&seen, entry, desk, names, now);
@@ -144,11 +147,11 @@ impl Asked {
 pub const DEFAULT_GROUP: &str = "__DEFAULT__";
 
 fn of_entry(entry: &Entry, desk: &Desk, names: &Names<'_>, now: Moment) -> MessageView {
-    let pool = desk.pools().find(|(id, _)| *id == entry.lane.pool);
+    let pool = desk.pool(entry.lane.pool);
     let leased = entry.lease_until > now && entry.lease_until != Moment::NEVER;
     MessageView {
         queue: (names.queue)(entry.source),
-        pool: pool.map(|(_, pool)| String::from_utf8_lossy(&pool.code).into_owned()).unwrap_or_default(),
+        pool: pool.map(|pool| String::from_utf8_lossy(&pool.code).into_owned()).unwrap_or_default(),
         shard: desk.shard_for(entry.lane).0,
         deliveries: entry.deliveries,
         age_s: now.since(entry.first_at).as_secs_f64(),

@@ -32,6 +32,8 @@ pub enum Command<S> {
     AddSource {
         /// The queue's name.
         queue: String,
+        /// Where the queue is. A queue of the same name elsewhere is another one: its messages are not the same.
+        place: String,
         /// Makes it.
         make: MakeSource<S>,
         /// How its predecessor ended: see [`shards::desk::Desk::add_source`].

@@ -56,6 +56,8 @@ pub struct Ingress<S, A> {
     pending: Vec<Pending>,
     /// Questions under way, oldest first.
     asked: Vec<Asked>,
+    /// It is time to look for retired sources that can go.
+    may_let_go: bool,
     warnings: VecDeque<Warning>,
     notices: VecDeque<Notice>,
     /// Calls may go on until then; set while draining.
@@ -91,6 +93,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             changed: Rc::new(Notify::new()),
             pending: Vec::new(),
             asked: Vec::new(),
+            may_let_go: false,
             warnings: VecDeque::new(),
             notices: VecDeque::new(),
             drain_until: None,
@@ -142,18 +145,30 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
         Ok(Ended { clean: self.desk.held() == 0 && self.desk.is_clean(Clock.now()), left })
     }
 
-    fn add_source(&mut self, queue: String, source: S, unclean: bool, now: Moment) -> SourceId {
+    fn add_source(
+        &mut self,
+        [queue, place]: [String; 2],
+        source: S,
+        unclean: bool,
+        now: Moment,
+    ) -> std::io::Result<SourceId> {
+        if self.ports.len() >= usize::from(u16::MAX) {
+            return Err(std::io::Error::other(
+                "too many consumers were made since the start: restart corelane",
+            ));
+        }
         let id = self.desk.add_source(source.spec(), unclean, now);
-        let known = self.ports.iter().flatten().find(|port| port.queue == queue).map(|port| port.scope());
+        let known = self.ports.iter().flatten().find(|port| port.queue == queue && port.place == place);
+        let known = known.map(|port| port.scope());
         let scope = known.unwrap_or_else(|| Scope::new(self.desk.hasher(), id));
         let ordering = source.spec().ordering;
-        let port = Rc::new(Port::new((id, queue), ordering, scope, Rc::clone(&self.changed), now));
+        let port = Rc::new(Port::new((id, queue, place), ordering, scope, Rc::clone(&self.changed), now));
         let source = Rc::new(source);
         tokio::task::spawn_local(Rc::clone(&port).pull(Rc::clone(&source), Rc::clone(&self.aside)));
         tokio::task::spawn_local(Rc::clone(&port).push(Rc::clone(&source), Rc::clone(&self.aside)));
         tokio::task::spawn_local(Rc::clone(&port).measure(source));
         self.ports.push(Some(port));
-        id
+        Ok(id)
     }
 
     /// One turn. True if there is more to do at once.
@@ -181,6 +196,10 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             self.desk.give_back_rest(&mut self.out);
         }
         self.flush();
+        // After the flush: a tell on its way to a retired source must find its port.
+        if std::mem::take(&mut self.may_let_go) {
+            self.let_go();
+        }
         let full = self.spill.iter().any(|spill| !spill.is_empty());
         for port in self.ports.iter().flatten() {
             port.flush();
@@ -225,9 +244,9 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
                 self.desk.set_pool(code.as_bytes(), spec, now, &mut self.out);
             }
             Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), now, &mut self.out),
-            Command::AddSource { queue, make, unclean, reply } => {
+            Command::AddSource { queue, place, make, unclean, reply } => {
                 let opened = make().and_then(|mut source| source.open().map(|()| source));
-                let added = opened.map(|source| self.add_source(queue, source, unclean, now));
+                let added = opened.and_then(|source| self.add_source([queue, place], source, unclean, now));
                 let _ = reply.send(added);
             }
             Command::RetireSource { source } => {
@@ -237,7 +256,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
                 }
             }
             Command::Snapshot(reply) => {
-                self.let_go();
+                self.may_let_go = true;
                 for shard in 0..self.links.len() {
                     let shard = ShardId(u8::try_from(shard).unwrap_or(u8::MAX));
                     self.out.runs.push((shard, ToShard::Control(Box::new(Control::Snapshot))));

@@ -69,11 +69,13 @@ impl<S> Handle<S> {
     pub fn add_source(
         &self,
         queue: &str,
+        place: &str,
         make: MakeSource<S>,
         unclean: bool,
     ) -> Result<flume::Receiver<io::Result<SourceId>>, HandleError> {
         let (reply, answer) = flume::bounded(1);
-        self.send(Command::AddSource { queue: queue.to_owned(), make, unclean, reply })?;
+        let (queue, place) = (queue.to_owned(), place.to_owned());
+        self.send(Command::AddSource { queue, place, make, unclean, reply })?;
         Ok(answer)
     }
 

@@ -28,6 +28,7 @@ const UNREADABLE_DELAY_S: u32 = 30;
 pub(super) struct Port {
     pub(super) id: SourceId,
     pub(super) queue: String,
+    pub(super) place: String,
     ordering: Ordering,
     scope: Scope,
     /// Messages that may be asked for; 0 = do not poll.
@@ -53,7 +54,7 @@ pub(super) struct Port {
 
 impl Port {
     pub(super) fn new(
-        (id, queue): (SourceId, String),
+        (id, queue, place): (SourceId, String, String),
         ordering: Ordering,
         scope: Scope,
         changed: Rc<Notify>,
@@ -62,6 +63,7 @@ impl Port {
         Self {
             id,
             queue,
+            place,
             ordering,
             scope,
             room: Cell::new(0),
@@ -211,23 +213,37 @@ impl Port {
                 continue;
             }
             self.settling.set(true);
-            let tells = self.set_aside_dead(tells, &*aside).await;
-            self.count(|counts| {
-                for (_, tell) in &tells {
-                    match tell {
-                        Tell::Ack { .. } => counts.acked += 1,
-                        Tell::Nack { .. } => counts.nacked += 1,
-                        Tell::Extend { .. } | Tell::DeadLetter { .. } => counts.extended += 1,
-                    }
-                }
-            });
-            let answers = source.settle(tells).await;
+            let (dead, rest): (Vec<_>, Vec<_>) =
+                tells.into_iter().partition(|(_, tell)| matches!(tell, Tell::DeadLetter { .. }));
+            self.settle(rest, &*source).await;
+            // Last: a slow dead-letter store must not keep leases from being extended.
+            if !dead.is_empty() {
+                let acks = self.set_aside_dead(dead, &*aside).await;
+                self.settle(acks, &*source).await;
+            }
             self.settling.set(false);
-            let failed = answers.iter().filter(|it| matches!(it, Answer::Closed { done: false, .. })).count();
-            self.count(|counts| counts.acks_failed += failed as u64);
-            self.answers.borrow_mut().extend(answers);
             self.changed.notify_one();
         }
+    }
+
+    async fn settle(&self, tells: Vec<(Receipt, Tell)>, source: &impl Source) {
+        if tells.is_empty() {
+            return;
+        }
+        self.count(|counts| {
+            for (_, tell) in &tells {
+                match tell {
+                    Tell::Ack { .. } => counts.acked += 1,
+                    Tell::Nack { .. } => counts.nacked += 1,
+                    Tell::Extend { .. } | Tell::DeadLetter { .. } => counts.extended += 1,
+                }
+            }
+        });
+        let answers = source.settle(tells).await;
+        let failed = answers.iter().filter(|it| matches!(it, Answer::Closed { done: false, .. })).count();
+        self.count(|counts| counts.acks_failed += failed as u64);
+        self.answers.borrow_mut().extend(answers);
+        self.changed.notify_one();
     }
 
     /// The task that asks how much waits at the broker.
@@ -238,15 +254,12 @@ impl Port {
         }
     }
 
-    /// Sets dead letters aside, then turns each into an ack. One that was not kept is no ack.
+    /// Sets dead letters aside; returns an ack for each that was kept.
     async fn set_aside_dead(
         &self,
         tells: Vec<(Receipt, Tell)>,
         aside: &impl SetAside,
     ) -> Vec<(Receipt, Tell)> {
-        if !tells.iter().any(|(_, tell)| matches!(tell, Tell::DeadLetter { .. })) {
-            return tells;
-        }
         let (mut rest, mut letters, mut tickets) = (Vec::with_capacity(tells.len()), Vec::new(), Vec::new());
         for (receipt, tell) in tells {
             if let Tell::DeadLetter { ticket, parcel, reason, status, attempts, dispatch, high_priority } =
@@ -362,7 +375,7 @@ fn note_letters(letters: &[Letter]) {
             queue = letter.queue,
             group = letter.group,
             pool = letter.pool,
-            to = letter.target,
+            to = without_query(&letter.target),
             status = letter.status,
             attempts = letter.attempts,
             reason = letter.reason.name(),
@@ -373,6 +386,11 @@ fn note_letters(letters: &[Letter]) {
     if letters.len() > LETTERS_LOGGED {
         tracing::warn!(count = letters.len() - LETTERS_LOGGED, "and more messages set aside");
     }
+}
+
+/// A query may hold a secret.
+fn without_query(target: &str) -> &str {
+    target.split(['?', '#']).next().unwrap_or(target)
 }
 
 fn detail(reason: DeadReason, status: u16, attempts: u16) -> String {

@@ -58,7 +58,7 @@ impl Rig {
         let (source, aside) = (queue.clone(), queue.clone());
         let core = Core::start(&spec_of, move || aside).expect("the engine starts");
         core.handle().set_pool(POOL, spec).expect("the ingress runs");
-        core.handle().add_source("test", Box::new(move || Ok(source)), false).expect("the ingress runs");
+        core.handle().add_source("test", "", Box::new(move || Ok(source)), false).expect("the ingress runs");
         Self(core)
     }
 

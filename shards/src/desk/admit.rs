@@ -127,6 +127,7 @@ impl Desk {
                 return None;
             }
             self.adopt(source, slot, receipt, arrival.deliveries, now, out);
+            self.block_behind_adopted(source, slot);
             return None;
         }
         if self.draining {
@@ -157,6 +158,16 @@ impl Desk {
         }
         let near = self.is_near_limit(source, arrival.deliveries);
         Some(Candidate { arrival, app_id, lane, near })
+    }
+
+    /// Where the broker locks groups it hands a group out only when nothing of it is held; if it hands out what
+    /// is held here, a lease ran out. What follows in that batch must not run: if the held one fails, its
+    /// followers of this batch would not be taken along, and would overtake it.
+    fn block_behind_adopted(&mut self, source: SourceId, slot: u32) {
+        if self.sources[usize::from(source.0)].spec.ordering == Ordering::Batch {
+            let (lane, batch) = (self.tracker.at(slot).lane, self.batch);
+            self.groups.entry(lane).or_default().blocked_in = batch;
+        }
     }
 
     /// The same message again: its lease ran out, or the connection was lost. The newest receipt is the

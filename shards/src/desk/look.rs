@@ -53,6 +53,12 @@ impl Desk {
         with_shard.then(|| Wanted { lane: entry.lane, ticket: Some(self.tracker.ticket(slot)) })
     }
 
+    /// A pool in use.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> Option<&super::PoolDesk> {
+        self.pools.get(id)
+    }
+
     /// The message with this ticket, if it is still held.
     #[must_use]
     pub fn entry(&self, ticket: Ticket) -> Option<&Entry> {

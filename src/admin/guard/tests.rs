@@ -129,10 +129,20 @@ fn ten_wrong_tokens_lock_an_address_out_for_a_minute() {
     for _ in 0..WRONG_MAX {
         assert_eq!(ask(&guard, Access::Read, AWAY, &wrong, 5), "TOKEN_WRONG");
     }
-    assert_eq!(ask(&guard, Access::Read, AWAY, &right, 6), "LOCKED_OUT");
-    assert_eq!(ask(&guard, Access::Open, AWAY, &right, 6), "", "health still answers");
-    assert_eq!(ask(&guard, Access::Read, HERE, &right, 6), "", "others are not touched");
-    assert_eq!(ask(&guard, Access::Read, AWAY, &right, 5 + WINDOW_MS), "");
+    assert_eq!(ask(&guard, Access::Read, AWAY, &wrong, 6), "LOCKED_OUT");
+    assert_eq!(ask(&guard, Access::Open, AWAY, &wrong, 6), "", "health still answers");
+    assert_eq!(ask(&guard, Access::Read, HERE, &wrong, 6), "TOKEN_WRONG", "others are not touched");
+    assert_eq!(ask(&guard, Access::Read, AWAY, &wrong, 5 + WINDOW_MS), "TOKEN_WRONG");
+    for _ in 0..WRONG_MAX {
+        ask(&guard, Access::Read, AWAY, &wrong, 5 + WINDOW_MS);
+    }
+    assert_eq!(ask(&guard, Access::Read, AWAY, &wrong, 6 + WINDOW_MS), "LOCKED_OUT");
+    assert_eq!(ask(&guard, Access::Read, AWAY, &right, 6 + WINDOW_MS), "", "a guesser locks no operator out");
+    assert_eq!(
+        ask(&guard, Access::Read, AWAY, &wrong, 7 + WINDOW_MS),
+        "TOKEN_WRONG",
+        "and the count starts anew"
+    );
 }
 
 #[test]

@@ -54,3 +54,14 @@ fn the_deepest_and_the_oldest_are_found() {
     assert_eq!(bench.desk.lanes_of(b"c").len(), 1);
     assert_eq!(bench.desk.lanes_of(b"nobody"), []);
 }
+
+#[test]
+fn behind_a_held_message_that_comes_again_nothing_of_its_batch_runs() {
+    let mut bench = Bench::new(batch(), 5);
+    bench.arrive(&[(1, "g")]);
+    assert_eq!(ids(&bench.runs()), ["1"]);
+    // Its lease ran out: the queue hands the group out again, with a newer message behind.
+    bench.arrive(&[(1, "g"), (2, "g"), (3, "h")]);
+    assert_eq!(ids(&bench.runs()), ["3"], "were 1 to fail now, 2 would have overtaken it");
+    assert_eq!(bench.tells(), told(&[(3, "nack 0 NoRoom")]));
+}
