@@ -27,6 +27,8 @@ const FLAGS: [&str; 8] = [
     "--set",
     "breaker.wait=200ms",
 ];
+/// Bounds what is left to deliver after the last kill.
+const MESSAGES_PER_KILL: u64 = 600;
 const DONE_MAX: Duration = Duration::from_secs(120);
 
 /// What goes on while routers are killed.
@@ -65,7 +67,7 @@ fn play(scene: &Scene) {
     std::fs::write(dir.join("corelane.toml"), CONFIG).expect("the config is written");
     let mut sink = SinkProgram::start(&dir);
     let load = Load {
-        messages: u64::MAX / 2,
+        messages: scene.backlog + MESSAGES_PER_KILL * kills,
         groups: scene.groups,
         pause: Duration::from_millis(15),
         target: sink.url(scene.path),
