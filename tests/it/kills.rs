@@ -138,7 +138,7 @@ fn kill_9_of_one_of_two_routers_on_a_file_loses_and_overtakes_nothing() {
 fn kill_9_before_a_backlog_that_fills_the_log_loses_and_overtakes_nothing() {
     play(&Scene {
         backlog: count("BACKLOG", 4_000),
-        path: "/ok",
+        path: "/slow?ms=10",
         groups: 400,
         doubled_max: HELD_MAX,
         ..CALM
