@@ -35,7 +35,7 @@ run: setup ## Build, then run the router in target/run with made-up traffic; Ctr
 	@mkdir -p target/run
 	@cd target/run; PATH="$(CURDIR)/target/release:$$PATH"; export CORELANE_URL=http://$(LISTEN); router=$$$$; \
 	{ until corelane status || ! kill -0 $$router; do sleep 0.2; done; \
-	  while corelane seed --count 200 --endpoint fast --mode 1of8 && corelane seed --count 40 --endpoint slow; do sleep 1; done; \
+	  while corelane seed --count 200 --endpoint fast --mode 1of8 && corelane seed --count 3 --endpoint slow --mode single; do sleep 1; done; \
 	} >/dev/null 2>&1 & \
 	exec corelane run --listen $(LISTEN)
 

@@ -27,6 +27,8 @@ const FLAGS: [&str; 8] = [
     "--set",
     "breaker.wait=200ms",
 ];
+/// Bounds what is left to deliver after the last kill.
+const MESSAGES_PER_KILL: u64 = 600;
 const DONE_MAX: Duration = Duration::from_secs(120);
 
 /// What goes on while routers are killed.
@@ -65,7 +67,7 @@ fn play(scene: &Scene) {
     std::fs::write(dir.join("corelane.toml"), CONFIG).expect("the config is written");
     let mut sink = SinkProgram::start(&dir);
     let load = Load {
-        messages: u64::MAX / 2,
+        messages: scene.backlog + MESSAGES_PER_KILL * kills,
         groups: scene.groups,
         pause: Duration::from_millis(15),
         target: sink.url(scene.path),
@@ -136,7 +138,7 @@ fn kill_9_of_one_of_two_routers_on_a_file_loses_and_overtakes_nothing() {
 fn kill_9_before_a_backlog_that_fills_the_log_loses_and_overtakes_nothing() {
     play(&Scene {
         backlog: count("BACKLOG", 4_000),
-        path: "/ok",
+        path: "/slow?ms=10",
         groups: 400,
         doubled_max: HELD_MAX,
         ..CALM

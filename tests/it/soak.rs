@@ -78,12 +78,15 @@ fn under_steady_traffic_nothing_grows() {
     assert_flat(&looks);
 }
 
+/// A figure of a look, and how much it may differ.
+type Row = (&'static str, fn(&Look) -> u64, u64);
+
 /// The first third warms up; the last third is held against the second.
 fn assert_flat(looks: &[Look]) {
     let third = looks.len() / 3;
     let most = |part: &[Look], what: fn(&Look) -> u64| part.iter().map(what).max().expect("some looks");
     let (middle, end) = (&looks[third..third * 2], &looks[third * 2..]);
-    let rows: [(&str, fn(&Look) -> u64, u64); 5] = [
+    let rows: [Row; 5] = [
         ("resident memory, KiB", |it| it.resident_kib, 4 << 10),
         ("descriptors", |it| it.descriptors as u64, 5),
         ("threads", |it| it.threads as u64, 1),
