@@ -159,6 +159,23 @@ fn the_last_good_config_starts_a_router_whose_platform_is_down() {
 }
 
 #[test]
+fn a_hang_up_during_a_sync_starts_no_second_one() {
+    let dir = Dir::new();
+    let platform = Platform::start(vec![document(&[("A", 5)]), Reply::Stalls, document(&[("A", 8)])]);
+    let url = platform.url();
+    let sets = ["message-router.sync-interval=1h", "sync.timeout=4s"];
+    let router = Router::start(&dir, &flags(&url, &sets));
+    router.hang_up();
+    until(SOON, "it is asked again", || platform.heads().len() == 2, || router.log());
+    router.hang_up();
+    until(SOON, "the second is heard", || router.log().matches("SIGHUP").count() == 2, || router.log());
+    assert_eq!(router.wait_warning("CONFIG_SYNC_FAILED")["count"], 1);
+    assert_eq!(platform.heads().len(), 2, "one sync at a time");
+    router.hang_up();
+    until(SOON, "the next one is taken", || router.pool("A")["concurrency"] == 8, || router.log());
+}
+
+#[test]
 fn the_first_sync_waits_two_seconds() {
     let dir = Dir::new();
     let platform = Platform::start(vec![document(&[("A", 5)])]);
