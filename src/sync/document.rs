@@ -54,7 +54,7 @@ pub struct Problem {
 /// What kind of warning a problem becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// `CONFIGURATION`, warn: an entry is left out.
+    /// `CONFIGURATION`, error: an entry is left out.
     Entry,
     /// `POOL_LIMIT`, critical: a pool was not created.
     PoolLimit,

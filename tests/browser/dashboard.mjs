@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 
-const { OPEN_URL, GUARDED_URL, TOKEN, SHOTS, PROFILE } = process.env;
+const { OPEN_URL, GUARDED_URL, REAL_URL, TOKEN, SHOTS, PROFILE } = process.env;
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
   '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const DESKTOP = { width: 1440, height: 900 };
@@ -73,6 +73,16 @@ async function figuresMove(page) {
   const read = () => page.locator('#pools').innerText();
   const before = await read();
   await page.waitForFunction((old) => document.querySelector('#pools').innerText !== old, before);
+}
+
+async function aRealRouterIsShown(page) {
+  await page.locator('#state-text', { hasText: 'running' }).waitFor();
+  for (const [table, words] of [['#pools', 'ORDERS'], ['#pools', 'DEFAULT-POOL'], ['#groups', 'stuck'],
+    ['#targets', 'http://127.0.0.1:'], ['#queues', 'default'], ['#dead', 'refused'], ['#warnings', 'CONFIGURATION']]) {
+    await page.locator(table, { hasText: words }).waitFor();
+  }
+  await page.waitForFunction(() => /delivered\/s\s+[1-9]/.test(document.querySelector('#figures').innerText));
+  await figuresMove(page);
 }
 
 async function hostileTextStaysText(page) {
@@ -200,6 +210,13 @@ await open(OPEN_URL, PHONE, 'dark', async (page, wrong) => {
   await isWithoutOverflow(page, 'phone');
   step('a warning is acknowledged and all are cleared');
   await aWarningIsAcknowledged(page);
+  assert.deepEqual(wrong, []);
+});
+await open(REAL_URL, DESKTOP, 'light', async (page, wrong) => {
+  step('a real router under real traffic');
+  await aRealRouterIsShown(page);
+  await isWithoutOverflow(page, 'real');
+  await shot(page, 'desktop-real');
   assert.deepEqual(wrong, []);
 });
 await open(GUARDED_URL, DESKTOP, 'dark', async (page) => {

@@ -159,6 +159,23 @@ fn the_last_good_config_starts_a_router_whose_platform_is_down() {
 }
 
 #[test]
+fn a_hang_up_during_a_sync_starts_no_second_one() {
+    let dir = Dir::new();
+    let platform = Platform::start(vec![document(&[("A", 5)]), Reply::Stalls, document(&[("A", 8)])]);
+    let url = platform.url();
+    let sets = ["message-router.sync-interval=1h", "sync.timeout=4s"];
+    let router = Router::start(&dir, &flags(&url, &sets));
+    router.hang_up();
+    until(SOON, "it is asked again", || platform.heads().len() == 2, || router.log());
+    router.hang_up();
+    until(SOON, "the second is heard", || router.log().matches("SIGHUP").count() == 2, || router.log());
+    assert_eq!(router.wait_warning("CONFIG_SYNC_FAILED")["count"], 1);
+    assert_eq!(platform.heads().len(), 2, "one sync at a time");
+    router.hang_up();
+    until(SOON, "the next one is taken", || router.pool("A")["concurrency"] == 8, || router.log());
+}
+
+#[test]
 fn the_first_sync_waits_two_seconds() {
     let dir = Dir::new();
     let platform = Platform::start(vec![document(&[("A", 5)])]);
@@ -244,6 +261,13 @@ fn a_reload_changes_pools_and_queues_while_traffic_flows_and_loses_nothing() {
     router.hang_up();
     until(SOON, "a wrong file is told", || router.log().contains("corelane.toml"), || router.log());
     flows(300);
+    // The pool that all traffic goes through: what it held goes back and comes again for DEFAULT-POOL.
+    reload(&["B", "C", "E"], &[main(25), ("second", "second.db", 30)], "remove pool KILLED");
+    until(SOON, "its pool is gone", || router.pool("KILLED") == Value::Null, || router.get("/api/pools"));
+    let stray = || router.pool("DEFAULT-POOL")["deliveredTotal"].as_u64();
+    until(SOON, "DEFAULT-POOL delivers", || stray() > Some(0), || router.get("/api/pools"));
+    reload(&["KILLED", "B", "C", "E"], &[main(25), ("second", "second.db", 30)], "set pool KILLED");
+    until(SOON, "it is back", || router.pool("KILLED") != Value::Null, || router.get("/api/pools"));
     let published = usize::try_from(sender.stop()).expect("few");
     let done = || sink.delivered().iter().filter(|id| id.starts_with('m')).count();
     until(SOON, "all delivered", || done() >= published, || (published, done(), router.get("/api/queues")));
@@ -254,4 +278,35 @@ fn a_reload_changes_pools_and_queues_while_traffic_flows_and_loses_nothing() {
     let verdict = judge(&log, &ours, 0);
     assert_eq!(verdict["kept"], published, "{verdict}");
     assert_eq!(router.stop().0.code(), Some(0));
+}
+
+#[test]
+fn a_queue_that_is_removed_keeps_its_messages_until_it_is_served_again() {
+    let dir = Dir::new();
+    let sink = SinkProgram::start(&dir);
+    let (one, two) = (("one", "corelane.db", 30), ("two", "two.db", 30));
+    write_config(&dir, &["P"], &[one, two]);
+    let router = Router::start(&dir, &["--allow-mass-removal"]);
+    let names = || {
+        let all = router.json("/api/queues")["queues"].clone();
+        all.as_array().expect("a list").iter().map(|queue| queue["name"].to_string()).collect::<String>()
+    };
+    until(SOON, "both are served", || names().contains("two"), names);
+    let slow = sink.url("/slow?ms=1500");
+    let ids: Vec<String> = (0..3).map(|n| format!("m{n}")).collect();
+    let sent: Vec<Value> = ids.iter().map(|id| message(id, "g", "P", &slow)).collect();
+    let (status, said) = router.post("/api/messages?queue=two", &json!(sent).to_string());
+    assert_eq!(status, 200, "{said}");
+    until(SOON, "the first runs", || router.pool("P")["active"] == 1, || router.pool("P"));
+    write_config(&dir, &["P"], &[one]);
+    router.hang_up();
+    until(SOON, "it is gone", || !names().contains("two"), || router.log());
+    let (status, said) = router.post("/api/messages?queue=two", &json!(sent).to_string());
+    assert_eq!(status, 404, "{said}");
+    // What it handed over is still settled, so that nothing is called twice.
+    until(SOON, "what was held is done", || router.json("/api/view")["inflight"] == 0, || router.log());
+    write_config(&dir, &["P"], &[one, two]);
+    router.hang_up();
+    until(SOON, "all are delivered", || sink.delivered().len() >= 3, || (sink.answers(), router.log()));
+    assert_eq!(sink.delivered(), ids, "in order and once each");
 }

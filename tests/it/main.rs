@@ -6,6 +6,7 @@ mod support;
 mod admin;
 mod arithmetic;
 mod bad_input;
+mod calls;
 mod changes;
 mod config;
 mod constants;
