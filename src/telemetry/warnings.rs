@@ -57,13 +57,12 @@ pub enum WarningCode {
     QueueInvalid,
     StalledPool,
     PoolStillAbove,
-    ShardStalled,
     IoFallback,
 }
 
 /// Every code with each severity it may have, and what it means. The first rows are the router document's.
 #[rustfmt::skip]
-pub const TABLE: [(WarningCode, Severity, &str); 28] = {
+pub const TABLE: [(WarningCode, Severity, &str); 27] = {
     use {Severity::*, WarningCode::*};
     [
         (ConfigSyncFailed,            Critical, "The first config sync failed after all attempts: the process ends."),
@@ -92,7 +91,6 @@ pub const TABLE: [(WarningCode, Severity, &str); 28] = {
         (QueueInvalid,                Error,    "A queue can't be used as it is configured."),
         (StalledPool,                 Error,    "A pool has messages and delivered none for 60 s."),
         (PoolStillAbove,              Warn,     "A pool has more calls in flight than its new concurrency, after 60 s."),
-        (ShardStalled,                Error,    "A shard did not turn for over a second."),
         (IoFallback,                  Info,     "Bytes are moved in another way than the best: io_uring can't run here."),
     ]
 };
@@ -125,7 +123,6 @@ impl WarningCode {
             Self::QueueInvalid => "QUEUE_INVALID",
             Self::StalledPool => "STALLED_POOL",
             Self::PoolStillAbove => "POOL_STILL_ABOVE",
-            Self::ShardStalled => "SHARD_STALLED",
             Self::IoFallback => "IO_FALLBACK",
         }
     }

@@ -244,7 +244,7 @@ fn health_tells_live_from_ready() {
         // reasons, age of the view; live, ready, health
         (vec![], 0, 200, 200, 200),
         (vec!["orders-eu: backlog and no delivery for 60 s".to_owned()], 0, 200, 503, 503),
-        (vec![], 6_000, 503, 503, 503),
+        (vec![], 31_000, 503, 503, 503),
     ];
     for (reasons, age_ms, live, ready, health) in rows {
         served.fake.not_ready.lock().clone_from(&reasons);

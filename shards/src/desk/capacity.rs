@@ -142,10 +142,17 @@ impl PoolDesk {
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a pace is an estimate")]
     #[expect(clippy::cast_sign_loss, reason = "a pace is not negative")]
     pub fn room_wait_s(&self, share: u32) -> u32 {
-        if self.pace.per_s <= 0.0 {
+        // A rate says how fast it can be at best, whatever was measured.
+        let rate = self.spec.rate_per_minute.map(|rate| rate.get() as f32 / 60.0);
+        let per_s = match rate {
+            Some(rate) if self.pace.per_s <= 0.0 => rate,
+            Some(rate) => rate.min(self.pace.per_s),
+            None => self.pace.per_s,
+        };
+        if per_s <= 0.0 {
             return ROOM_WAIT_UNKNOWN_S;
         }
-        ((share as f32 / self.pace.per_s).ceil() as u32).clamp(1, ROOM_WAIT_MAX_S)
+        ((share as f32 / per_s).ceil() as u32).clamp(1, ROOM_WAIT_MAX_S)
     }
 }
 
@@ -260,5 +267,8 @@ mod tests {
         assert_eq!(pool.room_wait_s(10), 1);
         assert_eq!(pool.room_wait_s(50), 5, "ten a second");
         assert_eq!(pool.room_wait_s(5000), 30, "bounded");
+        let slow = super::tests::pool(10, Some(2));
+        assert_eq!(slow.room_wait_s(1), 30, "two a minute: one in half a minute, measured or not");
+        assert_eq!(super::tests::pool(10, Some(600)).room_wait_s(50), 5);
     }
 }
