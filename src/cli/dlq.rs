@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::broker::sqlite::{Durability, PutBack, SqliteWriter};
+use crate::broker::sqlite::{Durability, Placed, PutBack, SqliteWriter};
 use crate::deadletter::{DeadLetterStore, Page, Redrive, redrive};
 use crate::view::{DeadLetterFilter, DeadLetterView};
 
@@ -220,7 +220,8 @@ fn retry(args: &RetryArgs) -> anyhow::Result<()> {
             body: letter.body,
             token: letter.token,
         });
-        writers[queue].put_back_blocking(letters.collect()).map(|_| ())
+        let placed = writers[queue].put_back_blocking(letters.collect())?;
+        Ok(placed.into_iter().map(Placed::is_in).collect())
     };
     let done = redrive(&store, &filter, put_back, &|done| bar.set_position(done))
         .context("put dead letters back into their queue")?;
@@ -229,6 +230,11 @@ fn retry(args: &RetryArgs) -> anyhow::Result<()> {
     if done.dead_again > 0 {
         eprintln!("{} of them came back to the store meanwhile", done.dead_again);
     }
+    anyhow::ensure!(
+        done.unacked == 0,
+        "{} dead letters are still being acked in their queue and stay in the store: try again",
+        done.unacked
+    );
     Ok(())
 }
 

@@ -100,7 +100,7 @@ fn a_retry_that_is_cut_off_and_begun_again_loses_and_doubles_nothing() {
         |queue, letters| {
             assert_eq!(queue, "orders");
             again.extend(letters);
-            Ok(())
+            Ok(vec![true; 3])
         },
         &|_| (),
     );
@@ -134,7 +134,7 @@ fn what_dies_again_while_it_is_retried_stays_in_the_store() {
                     // The router was faster than we are.
                     keep(&store, &[letter(1, "a", 410)]);
                 }
-                Ok(())
+                Ok(vec![true])
             },
             &|_| (),
         );
@@ -143,6 +143,17 @@ fn what_dies_again_while_it_is_retried_stays_in_the_store() {
     }
     assert_ne!(tokens[0], tokens[1], "the second death is put back anew");
     assert_eq!(store.count_blocking(DeadLetterFilter::default()).expect("readable"), 0);
+}
+
+#[test]
+fn what_the_queue_does_not_have_stays_in_the_store_and_is_counted() {
+    let file = TempFile::new("unacked-letters");
+    let store = DeadLetterStore::open(&file.path).expect("opened");
+    keep(&store, &[letter(1, "a", 404), letter(2, "b", 404)]);
+    let all = DeadLetterFilter::default();
+    let done = redrive(&store, &all, |_, _| Ok(vec![false, true]), &|_| ()).expect("done");
+    assert_eq!((done.letters, done.unacked, done.dead_again), (1, 1, 0));
+    assert_eq!(numbers(&store, all), ["m1"], "R1");
 }
 
 fn dlq(args: &[&str]) -> Output {

@@ -15,7 +15,7 @@ use super::checkpoint::Checkpoints;
 use super::claims::{ClaimId, Consumer};
 use super::file::Gauges;
 use super::owner::{self, Owner};
-use super::request::{Receive, Reply, Request, Settle, Taken, Told, Work};
+use super::request::{Placed, Receive, Reply, Request, Settle, Taken, Told, Work};
 use super::table::Table;
 
 /// A transaction with so many messages does not wait for more.
@@ -69,7 +69,7 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct Done {
     published: Vec<Vec<u64>>,
-    put_back: Vec<usize>,
+    put_back: Vec<Vec<Placed>>,
     settled: Vec<Vec<bool>>,
     taken: Vec<Vec<Taken>>,
 }
@@ -85,7 +85,8 @@ impl Keeper {
         let owner = Owner::new(path)?;
         owner::bury_all(path, &owner.host);
         let checkpoints = Checkpoints::start(path, &mut conn, Arc::clone(&gauges))?;
-        let books = Books::new(owner.id, owner.host.clone());
+        let file_id = Table(&conn).file_id().map_err(io::Error::other)?;
+        let books = Books::new(owner.id, owner.host.clone(), file_id);
         let now = Clock.now();
         Ok(Self {
             path: path.to_owned(),
@@ -298,8 +299,8 @@ impl Keeper {
         for ((_, reply), seqs) in work.publishes.drain(..).zip(done.published) {
             let _ = reply.send(Ok(seqs));
         }
-        for ((_, reply), count) in work.put_backs.drain(..).zip(done.put_back) {
-            let _ = reply.send(Ok(count));
+        for ((_, reply), placed) in work.put_backs.drain(..).zip(done.put_back) {
+            let _ = reply.send(Ok(placed));
         }
         for (settle, answers) in work.settles.drain(..).zip(done.settled) {
             let _ = settle.reply.send(Ok(answers));
@@ -307,7 +308,8 @@ impl Keeper {
         for taken in done.taken {
             let Some(Waiting { receive, .. }) = self.waiting.pop_front() else { return };
             if let Err(flume::SendError(Ok(unwanted))) = receive.reply.send(Ok(taken)) {
-                let back = unwanted.into_iter().map(|taken| (receive.consumer, taken.seq, GIVE_BACK));
+                let back =
+                    unwanted.into_iter().map(|taken| (receive.consumer, taken.identity.seq, GIVE_BACK));
                 self.back.extend(back);
             }
         }

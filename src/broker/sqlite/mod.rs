@@ -11,6 +11,7 @@ mod file;
 mod handout;
 mod keeper;
 mod owner;
+mod putback;
 mod request;
 mod schema;
 mod source;
@@ -19,7 +20,7 @@ mod window;
 mod writer;
 
 pub use file::Gauges;
-pub use request::{NewMessage, PutBack};
+pub use request::{NewMessage, Placed, PutBack};
 pub use schema::Durability;
 pub use source::{Consume, SqliteQueue};
 pub use writer::SqliteWriter;
