@@ -144,12 +144,17 @@ pub(super) fn count(conn: &Connection, filter: &DeadLetterFilter) -> Result<u64>
     conn.query_row(&sql, params_from_iter(values), |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
 }
 
-/// Deletes up to `max` letters; says how many.
-pub(super) fn purge(conn: &Connection, filter: &DeadLetterFilter, max: usize) -> Result<usize> {
+/// The newest letter's number; 0 if there is none.
+pub(super) fn newest(conn: &Connection) -> Result<i64> {
+    conn.query_row("SELECT coalesce(max(number), 0) FROM dead_letters", [], |row| row.get(0))
+}
+
+/// Deletes up to `max` letters with numbers up to `newest`; says how many.
+pub(super) fn purge(conn: &Connection, filter: &DeadLetterFilter, newest: i64, max: usize) -> Result<usize> {
     let (clause, values) = clause(filter);
     let sql = format!(
         "DELETE FROM dead_letters WHERE number IN
-            (SELECT number FROM dead_letters WHERE {clause} ORDER BY number LIMIT {max})"
+            (SELECT number FROM dead_letters WHERE {clause} AND number <= {newest} ORDER BY number LIMIT {max})"
     );
     conn.execute(&sql, params_from_iter(values))
 }

@@ -156,15 +156,17 @@ impl DeadLetterStore {
         self.call_blocking(move |conn| rows::show(conn, number))
     }
 
-    /// Deletes letters for good, a step at a time; `progress` is told how many are gone. Blocks.
+    /// Deletes letters for good, a step at a time; `progress` is told how many are gone. What is set aside
+    /// meanwhile stays: no one has seen it yet. Blocks.
     ///
     /// # Errors
     /// The file can't be written; what was deleted before stays deleted.
     pub fn purge_blocking(&self, filter: &DeadLetterFilter, progress: &dyn Fn(u64)) -> io::Result<u64> {
+        let newest = self.call_blocking(rows::newest)?;
         let mut gone = 0;
         loop {
             let step = filter.clone();
-            let deleted = self.call_blocking(move |conn| rows::purge(conn, &step, PURGE_STEP))?;
+            let deleted = self.call_blocking(move |conn| rows::purge(conn, &step, newest, PURGE_STEP))?;
             gone += deleted as u64;
             progress(gone);
             if deleted == 0 {
@@ -173,15 +175,16 @@ impl DeadLetterStore {
         }
     }
 
-    /// Deletes letters for good, a step at a time.
+    /// Deletes letters for good, a step at a time. What is set aside meanwhile stays.
     ///
     /// # Errors
     /// The file can't be written; what was deleted before stays deleted.
     pub async fn purge(&self, filter: DeadLetterFilter) -> io::Result<u64> {
+        let newest = self.call(rows::newest).await?;
         let mut gone = 0;
         loop {
             let step = filter.clone();
-            let deleted = self.call(move |conn| rows::purge(conn, &step, PURGE_STEP)).await?;
+            let deleted = self.call(move |conn| rows::purge(conn, &step, newest, PURGE_STEP)).await?;
             gone += deleted as u64;
             if deleted == 0 {
                 return Ok(gone);

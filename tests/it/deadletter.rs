@@ -156,6 +156,21 @@ fn what_the_queue_does_not_have_stays_in_the_store_and_is_counted() {
     assert_eq!(numbers(&store, all), ["m1"], "R1");
 }
 
+#[test]
+fn what_is_set_aside_during_a_purge_stays() {
+    let file = TempFile::new("purge");
+    let store = DeadLetterStore::open(&file.path).expect("opened");
+    keep(&store, &[letter(1, "a", 404), letter(2, "a", 404)]);
+    let all = DeadLetterFilter::default();
+    let arrives = |gone: u64| {
+        if gone == 2 && store.count_blocking(DeadLetterFilter::default()).expect("readable") == 0 {
+            keep(&store, &[letter(3, "a", 404)]);
+        }
+    };
+    assert_eq!(store.purge_blocking(&all, &arrives).expect("purged"), 2);
+    assert_eq!(numbers(&store, all), ["m3"]);
+}
+
 fn dlq(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_corelane")).arg("dlq").args(args).output().expect("it runs")
 }
