@@ -115,6 +115,73 @@ fn what_a_killed_process_had_is_handed_out_again_at_once_and_in_order() {
     }
 }
 
+/// A connection past the keeper's back.
+fn stranger(path: &Path) -> rusqlite::Connection {
+    let conn = rusqlite::Connection::open(path).expect("it is there");
+    conn.busy_timeout(LONG).expect("settable");
+    conn
+}
+
+#[test]
+fn a_beat_that_is_seen_after_a_long_wait_for_the_file_counts_from_then_on() {
+    let lease = Duration::from_millis(2_000);
+    let file = TempFile::new("late-beat");
+    let (one, two) = (apart(&file.path), apart(&file.path));
+    one.publish_blocking(vec![message(0, 1)]).expect("published");
+    let runtime = runtime();
+    let holder = one.consume(Consume { lease: HOUR, ..Consume::default() });
+    assert_eq!(receive(&runtime, &holder, 9).len(), 1);
+    let conn = stranger(&file.path);
+    let lease_ms = i64::try_from(lease.as_millis()).expect("small");
+    conn.execute("UPDATE claims SET lease_ms = ?1", [lease_ms]).expect("written");
+    let other = two.consume(Consume::default());
+    assert!(receive(&runtime, &other, 9).is_empty(), "it sees the claim");
+    // The holder's beat, in a transaction during which the other keeper waits for its turn.
+    conn.execute_batch("BEGIN IMMEDIATE; UPDATE claims SET beat = beat + 1").expect("written");
+    let publisher = two.clone();
+    let waiting = std::thread::spawn(move || publisher.publish_blocking(vec![message(1, 1)]));
+    std::thread::sleep(Duration::from_millis(1_700));
+    conn.execute_batch("COMMIT").expect("written");
+    let start = Instant::now();
+    waiting.join().expect("it ends").expect("published");
+    while start.elapsed() < Duration::from_millis(1_200) {
+        let got = receive(&runtime, &other, 9);
+        assert!(got.is_empty(), "a living claim was taken {:?} after its beat: {got:?}", start.elapsed());
+    }
+    until(LONG, "the beat stands still", || !receive(&runtime, &other, 9).is_empty(), || ());
+}
+
+#[test]
+fn what_a_consumer_had_that_left_while_the_file_could_not_be_written_is_back_soon_after() {
+    let file = TempFile::new("failed-leave");
+    let writer = apart(&file.path);
+    writer.publish_blocking((0..2).map(|number| message(number, 2)).collect()).expect("published");
+    let (runtime, conn) = (runtime(), stranger(&file.path));
+    let leaver = writer.consume(Consume { lease: HOUR, ..Consume::default() });
+    assert_eq!(receive(&runtime, &leaver, 9).len(), 2);
+    conn.execute_batch(
+        "CREATE TRIGGER no_writes BEFORE UPDATE ON queue_messages
+         BEGIN SELECT raise(ABORT, 'not now'); END",
+    )
+    .expect("written");
+    drop(leaver);
+    // Refused after the leave, by the same transaction or a later one.
+    let _ = writer.publish_blocking(vec![message(2, 9)]);
+    std::thread::sleep(Duration::from_millis(300));
+    conn.execute_batch("DROP TRIGGER no_writes").expect("written");
+    let next = writer.consume(Consume { lease: HOUR, ..Consume::default() });
+    let mut got = BTreeSet::new();
+    until(
+        LONG,
+        "what it had comes back",
+        || {
+            got.extend(receive(&runtime, &next, 9).into_iter().map(|(_, number)| number));
+            got.contains(&0) && got.contains(&1)
+        },
+        || (),
+    );
+}
+
 /// A seeded source of chance.
 struct Chance(u64);
 

@@ -187,7 +187,7 @@ impl Keeper {
     fn turn(&mut self, mut work: Work) {
         let now = now();
         self.books.wake(now);
-        let settles = std::mem::take(&mut self.back);
+        let mut settles = std::mem::take(&mut self.back);
         let dead = match self.look_around(&work, now) {
             Ok(dead) => dead,
             Err(error) => {
@@ -203,7 +203,9 @@ impl Keeper {
         if work.writes() || ends || hands_out || !settles.is_empty() || self.forget_at <= now.moment {
             self.last_start = now.moment;
             self.last_count = work.count;
-            match self.transact(&work, &settles, &dead, now) {
+            // Looked up before the transaction takes it away in memory, in case that fails.
+            let left = self.had_by(&work.leaves);
+            match self.transact(&work, &settles, &dead) {
                 Ok(done) => {
                     self.failed = false;
                     self.books.claims.on_commit();
@@ -212,7 +214,9 @@ impl Keeper {
                     self.bury(&dead);
                 }
                 Err(error) => {
+                    settles.extend(left);
                     self.back = settles;
+                    work.leaves.clear();
                     return self.fail(work, &error);
                 }
             }
@@ -255,9 +259,10 @@ impl Keeper {
         work: &Work,
         back: &[(Consumer, u64, Told)],
         dead: &[ClaimId],
-        now: Now,
     ) -> rusqlite::Result<Done> {
         let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
+        // Read after the wait for other writers: a beat that is seen now stands still from now on only.
+        let now = now();
         let (table, books) = (Table(&tx), &mut self.books);
         books.refresh(table, now)?;
         let before = books.counters();
@@ -342,10 +347,17 @@ impl Keeper {
         for Waiting { receive, .. } in self.waiting.drain(..) {
             refuse(&receive.reply, &said);
         }
-        for consumer in work.leaves {
-            let out = self.books.claims.all_of(consumer);
-            self.back.extend(out.into_iter().map(|seq| (consumer, seq, GIVE_BACK)));
-        }
+        let left = self.had_by(&work.leaves);
+        self.back.extend(left);
+    }
+
+    /// What consumers that leave have, as something to give back.
+    fn had_by(&self, leaves: &[Consumer]) -> Vec<(Consumer, u64, Told)> {
+        let had = |&consumer: &Consumer| {
+            let out = self.books.claims.all_of(consumer).into_iter();
+            out.map(move |seq| (consumer, seq, GIVE_BACK))
+        };
+        leaves.iter().flat_map(had).collect()
     }
 
     /// Ends receives that waited long enough.
