@@ -22,12 +22,18 @@ pub(super) struct Consumer(pub(super) u32);
 /// Has what no consumer asked for: such a claim ends at once.
 const NOBODY: Consumer = Consumer(0);
 
+/// How long a claim of ours must be overdue before it ends. After a pause of the whole process the keeper may
+/// run before the consumer that would have extended it: that one gets so long to do it.
+const OVERDUE_MIN: Duration = Duration::from_secs(1);
+
 /// One of ours.
 #[derive(Debug)]
 struct Claim {
     consumer: Consumer,
     lease: Duration,
     until: Moment,
+    /// When it was first seen to be overdue.
+    overdue_at: Option<Moment>,
     /// All that it began with, by number.
     picks: Vec<Pick>,
     out: usize,
@@ -87,7 +93,10 @@ impl Claims {
             self.by_seq.insert(pick.seq, id);
         }
         let (out, written) = (picks.len(), picks.len());
-        let claim = Claim { consumer, lease, until: now + lease, picks, out, written, nacked: false };
+        let until = now + lease;
+        // What is nobody's is not waited for.
+        let overdue_at = (consumer == NOBODY).then_some(Moment::ZERO);
+        let claim = Claim { consumer, lease, until, overdue_at, picks, out, written, nacked: false };
         self.open.insert(id, claim);
     }
 
@@ -135,17 +144,26 @@ impl Claims {
     pub(super) fn extend(&mut self, id: ClaimId, now: Moment) {
         if let Some(claim) = self.open.get_mut(&id) {
             claim.until = now + claim.lease;
+            claim.overdue_at = None;
         }
     }
 
-    /// Claims whose lease ran out.
-    pub(super) fn due(&self, now: Moment) -> Vec<ClaimId> {
-        self.open.iter().filter(|(_, claim)| claim.until <= now).map(|(id, _)| *id).collect()
+    /// Claims whose lease ran out, and was seen to have run out before.
+    pub(super) fn due(&mut self, now: Moment) -> Vec<ClaimId> {
+        let mut due = Vec::new();
+        for (id, claim) in self.open.iter_mut().filter(|(_, claim)| claim.until <= now) {
+            if *claim.overdue_at.get_or_insert(now) + OVERDUE_MIN <= now {
+                due.push(*id);
+            }
+        }
+        due
     }
 
-    /// When the next lease runs out.
+    /// When claims must be looked at next.
     pub(super) fn next_due(&self) -> Option<Moment> {
-        self.open.values().map(|claim| claim.until).min()
+        let look =
+            |claim: &Claim| claim.overdue_at.map_or(claim.until, |at| claim.until.max(at + OVERDUE_MIN));
+        self.open.values().map(look).min()
     }
 
     /// One consumer's claims.
@@ -351,6 +369,22 @@ mod tests {
         claims.take(5, ME, false);
         assert_eq!(claims.change(ClaimId(1), false), Some(Change::Delete));
         assert_eq!((claims.out(), claims.ids().len()), (0, 0));
+    }
+
+    #[test]
+    fn an_overdue_claim_ends_on_the_second_look_and_one_that_is_extended_in_between_does_not() {
+        let mut claims = Claims::default();
+        claims.open(ClaimId(1), ME, vec![pick(1)], LEASE, at(0));
+        claims.open(ClaimId(2), ME, vec![pick(2)], LEASE, at(0));
+        claims.open(ClaimId(3), NOBODY, vec![pick(3)], Duration::ZERO, at(2));
+        assert_eq!(claims.due(at(29)), [ClaimId(3)], "nobody's ends at once");
+        claims.close(ClaimId(3));
+        assert_eq!(claims.due(at(500)), [], "the process stood still for long");
+        assert_eq!(claims.next_due(), Some(at(501)));
+        claims.extend(ClaimId(2), at(500));
+        assert_eq!(claims.due(at(501)), [ClaimId(1)]);
+        assert_eq!(claims.due(at(531)), [ClaimId(1)], "the first look at the other");
+        assert_eq!(claims.due(at(532)), [ClaimId(1), ClaimId(2)]);
     }
 
     #[test]
