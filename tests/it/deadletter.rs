@@ -238,10 +238,24 @@ fn the_command_lists_shows_retries_and_purges_while_the_files_are_open() {
         "{}",
         said(&nowhere)
     );
+    let unknown = dlq(&["retry", "--store", dead_path, "--group", "a"]);
+    assert!(
+        !unknown.status.success()
+            && said(&unknown).contains("queue orders: the config does not have it")
+            && said(&unknown).contains("--queue-file orders=FILE"),
+        "{}",
+        said(&unknown)
+    );
     let place = format!("orders={queue_path}");
+    let config = TempFile::new("cli-config");
+    let toml = format!("[[queue]]\nname = \"orders\"\nuri = \"sqlite:{queue_path}\"\n");
+    std::fs::write(&config.path, toml).expect("written");
+    let config_path = config.path.to_str().expect("text");
+    let first = dlq(&["retry", "1", "--store", dead_path, "--config", config_path]);
+    assert!(first.status.success() && said(&first).contains("1 dead letters retried"), "{}", said(&first));
     let retried = dlq(&["retry", "--store", dead_path, "--group", "a", "--queue-file", &place]);
     assert!(
-        retried.status.success() && said(&retried).contains("2 dead letters retried"),
+        retried.status.success() && said(&retried).contains("1 dead letters retried"),
         "{}",
         said(&retried)
     );
