@@ -54,11 +54,11 @@ pub fn redrive(
     mut put_back: impl FnMut(&str, Vec<Redrive>) -> io::Result<Vec<bool>>,
     progress: &dyn Fn(u64),
 ) -> io::Result<Retried> {
-    let (mut done, mut after) = (Retried::default(), (String::new(), i64::MIN));
+    let (mut done, mut after) = (Retried::default(), (String::new(), i64::MIN, i64::MIN));
     loop {
         let kept = store.whole(filter, after.clone(), STEP)?;
         let Some(last) = kept.last() else { return Ok(done) };
-        after = (last.letter.queue.clone(), last.letter.key.cast_signed());
+        after = (last.letter.queue.clone(), last.letter.key.cast_signed(), last.number);
         for batch in kept.chunk_by(|a, b| a.letter.queue == b.letter.queue) {
             let back = batch.iter().map(|kept| redriven(store.name(), kept)).collect();
             let is_in = put_back(&batch[0].letter.queue, back)?;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use shards::clock::Clock;
 
-use super::rows;
+use super::{rows, schema};
 use crate::ingress::{Letter, SetAside};
 use crate::view::{DeadLetterFilter, DeadLetterView};
 
@@ -65,7 +65,7 @@ impl DeadLetterStore {
     /// # Errors
     /// It can't be opened, is not a store, or was written by a newer version.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let conn = rows::open(path)?;
+        let conn = schema::open(path)?;
         let name = rows::name(&conn).map_err(io::Error::other)?;
         let (jobs, receiver) = flume::unbounded::<Job>();
         let thread = std::thread::Builder::new().name("dead-letters".into()).spawn(move || {
@@ -196,11 +196,11 @@ impl DeadLetterStore {
     pub(super) fn whole(
         &self,
         filter: &DeadLetterFilter,
-        after: (String, i64),
+        after: (String, i64, i64),
         max: usize,
     ) -> io::Result<Vec<Kept>> {
         let filter = filter.clone();
-        self.call_blocking(move |conn| rows::whole(conn, &filter, (&after.0, after.1), max))
+        self.call_blocking(move |conn| rows::whole(conn, &filter, (&after.0, after.1, after.2), max))
     }
 
     /// Removes letters that are back in their queue. Blocks.

@@ -171,6 +171,20 @@ fn what_is_set_aside_during_a_purge_stays() {
     assert_eq!(numbers(&store, all), ["m3"]);
 }
 
+#[test]
+fn another_message_under_the_same_key_is_another_letter() {
+    let file = TempFile::new("replaced");
+    let store = DeadLetterStore::open(&file.path).expect("opened");
+    let other = Letter { id: "of another file".into(), ..letter(1, "a", 404) };
+    let unreadable = Letter { id: String::new(), body: b"nonsense".to_vec(), ..letter(1, "a", 404) };
+    keep(&store, &[letter(1, "a", 404), other, unreadable]);
+    let all = DeadLetterFilter::default();
+    assert_eq!(numbers(&store, all.clone()), ["", "of another file", "m1"]);
+    let done = redrive(&store, &all, |_, letters| Ok(vec![true; letters.len()]), &|_| ()).expect("done");
+    assert_eq!((done.letters, done.dead_again), (3, 0));
+    assert_eq!(store.count_blocking(all).expect("readable"), 0);
+}
+
 fn dlq(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_corelane")).arg("dlq").args(args).output().expect("it runs")
 }
