@@ -68,8 +68,12 @@ pub(super) fn show(conn: &Connection, number: i64) -> Result<Option<DeadLetterVi
     shown.optional()
 }
 
-/// How many letters there are.
+/// How many letters there are. Without a filter none has to be looked at.
 pub(super) fn count(conn: &Connection, filter: &DeadLetterFilter) -> Result<u64> {
+    if *filter == DeadLetterFilter::default() {
+        let letters = conn.query_row("SELECT letters FROM store", [], |row| row.get::<_, i64>(0));
+        return letters.map(i64::cast_unsigned);
+    }
     let (clause, values) = clause(filter);
     let sql = format!("SELECT count(*) FROM dead_letters WHERE {clause}");
     conn.query_row(&sql, params_from_iter(values), |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, OpenFlags, Result};
 
 /// Says that a SQLite file is a corelane dead-letter store: "cld" and a one.
 const APPLICATION_ID: i64 = 0x636c_6401;
@@ -14,7 +14,7 @@ const APPLICATION_ID: i64 = 0x636c_6401;
 const BUSY_MAX: Duration = Duration::from_secs(10);
 
 /// What each version added. A file of version n needs the steps from n on.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     // 1: the letters. `edition` counts how often the same message was set aside: a retry removes only the one
     // that it put back.
     "CREATE TABLE dead_letters(
@@ -65,6 +65,13 @@ const STEPS: [&str; 2] = [
      INSERT INTO dead_letters_new SELECT * FROM dead_letters;
      DROP TABLE dead_letters;
      ALTER TABLE dead_letters_new RENAME TO dead_letters;",
+    // 3: how many letters there are, so that no one has to count them.
+    "ALTER TABLE store ADD COLUMN letters INTEGER NOT NULL DEFAULT 0;
+     UPDATE store SET letters = (SELECT count(*) FROM dead_letters);
+     CREATE TRIGGER letter_kept AFTER INSERT ON dead_letters
+        BEGIN UPDATE store SET letters = letters + 1; END;
+     CREATE TRIGGER letter_gone AFTER DELETE ON dead_letters
+        BEGIN UPDATE store SET letters = letters - 1; END;",
 ];
 
 /// Opens the store's file, creates it if there is none or brings it up to date.
@@ -78,6 +85,15 @@ pub(super) fn open(path: &Path) -> io::Result<Connection> {
     conn.pragma_update(None, "synchronous", "FULL").map_err(said)?;
     let upgraded = upgrade(&conn, STEPS.len()).map_err(said)?;
     upgraded.map_err(|what| io::Error::other(format!("{}: {what}", path.display())))?;
+    Ok(conn)
+}
+
+/// A second connection that only reads.
+pub(super) fn open_to_read(path: &Path) -> io::Result<Connection> {
+    let said = |error: rusqlite::Error| io::Error::other(format!("{}: {error}", path.display()));
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(said)?;
+    conn.busy_timeout(BUSY_MAX).map_err(said)?;
     Ok(conn)
 }
 
@@ -132,6 +148,8 @@ mod tests {
             conn.prepare("SELECT number, edition, id FROM dead_letters ORDER BY number").expect("SQL");
         let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let rows: Vec<(i64, i64, String)> = rows.expect("rows").collect::<Result<_>>().expect("readable");
+        let count = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a number");
+        assert_eq!(count("SELECT letters FROM store"), 2, "counted before and since");
         assert_eq!(rows, [(4, 3, "kept".to_owned()), (10, 3, "another".to_owned())]);
     }
 }
