@@ -217,8 +217,16 @@ fn the_command_lists_shows_retries_and_purges_while_the_files_are_open() {
         let tell = |it: &shards::desk::Arrival| (it.receipt, shards::desk::Tell::Ack { ticket: None });
         block_on(source.settle(arrivals.iter().map(tell).collect()));
     };
-    ack(&receive()[..]);
+    let out = receive();
     keep(&store, &[letter(2, "a", 404), letter(1, "a", 404)]);
+    let queue_file = format!("orders={}", queue.path.display());
+    let early = dlq(&["retry", "--store", dead.path.to_str().expect("text"), "--queue-file", &queue_file]);
+    assert!(
+        !early.status.success() && said(&early).contains("2 dead letters are still being acked"),
+        "{}",
+        said(&early)
+    );
+    ack(&out);
     let malformed = Letter {
         reason: DeadReason::Malformed,
         body: b"{\"authToken\":\"t0p-s3cret\"".to_vec(),

@@ -124,7 +124,7 @@ fn stranger(path: &Path) -> rusqlite::Connection {
 
 #[test]
 fn a_beat_that_is_seen_after_a_long_wait_for_the_file_counts_from_then_on() {
-    let lease = Duration::from_millis(2_000);
+    let lease = Duration::from_secs(2);
     let file = TempFile::new("late-beat");
     let (one, two) = (apart(&file.path), apart(&file.path));
     one.publish_blocking(vec![message(0, 1)]).expect("published");
@@ -180,6 +180,27 @@ fn what_a_consumer_had_that_left_while_the_file_could_not_be_written_is_back_soo
         },
         || (),
     );
+}
+
+#[test]
+fn a_file_that_is_deleted_or_replaced_while_open_is_refused_until_it_is_back() {
+    let (file, aside) = (TempFile::new("replaced-queue"), TempFile::new("replaced-aside"));
+    let writer = apart(&file.path);
+    let publish =
+        |number| writer.publish_blocking(vec![message(number, 1)]).map_err(|error| error.to_string());
+    publish(0).expect("published");
+    std::fs::rename(&file.path, &aside.path).expect("moved");
+    let said = publish(1).expect_err("deleted");
+    assert!(said.contains("deleted") && said.contains("replaced-queue"), "{said}");
+    std::fs::write(&file.path, b"").expect("written");
+    let said = publish(1).expect_err("replaced");
+    assert!(said.contains("replaced by another file"), "{said}");
+    let (runtime, queue) = (runtime(), writer.consume(Consume::default()));
+    let scope = Scope::new(IdHasher::new((1, 2)), SourceId(0));
+    runtime.block_on(queue.receive(scope, NonZeroUsize::MIN)).expect_err("nor is anything received");
+    std::fs::rename(&aside.path, &file.path).expect("moved back");
+    publish(1).expect("published");
+    assert_eq!(receive(&runtime, &queue, 9).len(), 2);
 }
 
 /// A seeded source of chance.

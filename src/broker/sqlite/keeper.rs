@@ -2,6 +2,7 @@
 //! what is asked of it, does all of it in one transaction, and answers after the commit.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::books::{self, Books, Now, Sweep};
 use super::checkpoint::Checkpoints;
 use super::claims::{ClaimId, Consumer};
 use super::file::Gauges;
+use super::inode::Inode;
 use super::owner::{self, Owner};
 use super::request::{Placed, Receive, Reply, Request, Settle, Taken, Told, Work};
 use super::table::Table;
@@ -46,6 +48,7 @@ struct Waiting {
 /// The thread's state.
 pub(super) struct Keeper {
     path: PathBuf,
+    inode: Inode,
     conn: Connection,
     owner: Owner,
     books: Books,
@@ -90,6 +93,7 @@ impl Keeper {
         let now = Clock.now();
         Ok(Self {
             path: path.to_owned(),
+            inode: Inode::of(path)?,
             conn,
             owner,
             books,
@@ -186,6 +190,11 @@ impl Keeper {
     /// One turn: a transaction if there is anything to write or to hand out.
     fn turn(&mut self, mut work: Work) {
         let now = now();
+        // Every turn, because it costs next to nothing beside a commit, and what is written to a file without
+        // a name is lost.
+        if let Err(error) = self.inode.check(&self.path) {
+            return self.fail(work, &error);
+        }
         self.books.wake(now);
         let mut settles = std::mem::take(&mut self.back);
         let dead = match self.look_around(&work, now) {
@@ -322,7 +331,7 @@ impl Keeper {
 
     /// A transaction failed: everyone hears of it. What a consumer told is lost to it, so that the messages go
     /// back as soon as the file can be written again.
-    fn fail(&mut self, work: Work, error: &rusqlite::Error) {
+    fn fail(&mut self, work: Work, error: &dyn Display) {
         self.failed = true;
         self.books.distrust();
         let said = format!("{}: {error}", self.path.display());

@@ -9,6 +9,7 @@ mod checkpoint;
 mod claims;
 mod file;
 mod handout;
+mod inode;
 mod keeper;
 mod owner;
 mod putback;
