@@ -139,8 +139,9 @@ fn a_beat_that_is_seen_after_a_long_wait_for_the_file_counts_from_then_on() {
     // The holder's beat, in a transaction during which the other keeper waits for its turn.
     conn.execute_batch("BEGIN IMMEDIATE; UPDATE claims SET beat = beat + 1").expect("written");
     let publisher = two.clone();
+    let began = Instant::now();
     let waiting = std::thread::spawn(move || publisher.publish_blocking(vec![message(1, 1)]));
-    std::thread::sleep(Duration::from_millis(1_700));
+    until(LONG, "most of a lease passes", || began.elapsed() >= Duration::from_millis(1_700), || ());
     conn.execute_batch("COMMIT").expect("written");
     let start = Instant::now();
     waiting.join().expect("it ends").expect("published");
@@ -165,9 +166,8 @@ fn what_a_consumer_had_that_left_while_the_file_could_not_be_written_is_back_soo
     )
     .expect("written");
     drop(leaver);
-    // Refused after the leave, by the same transaction or a later one.
+    // Asked after the leave: when this is answered, refused or not, the leave has failed.
     let _ = writer.publish_blocking(vec![message(2, 9)]);
-    std::thread::sleep(Duration::from_millis(300));
     conn.execute_batch("DROP TRIGGER no_writes").expect("written");
     let next = writer.consume(Consume { lease: HOUR, ..Consume::default() });
     let mut got = BTreeSet::new();

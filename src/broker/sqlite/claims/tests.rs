@@ -1,3 +1,5 @@
+//! The rules of claims, one by one.
+
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(30);
