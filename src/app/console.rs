@@ -12,7 +12,7 @@ use crate::admin::{
     RateChange, Router, RouterError,
 };
 use crate::broker::Queue;
-use crate::broker::sqlite::{NewMessage, PutBack, SqliteWriter};
+use crate::broker::sqlite::{NewMessage, Placed, PutBack, SqliteWriter};
 use crate::deadletter::{self, DeadLetterStore, redrive};
 use crate::ingress::{Handle, HandleError, Question};
 use crate::message;
@@ -26,6 +26,9 @@ const INFLIGHT_SCAN_MAX: usize = 2_000;
 
 /// Dead letters that a page may leave out; a filter reaches those further back.
 const OFFSET_MAX: usize = 10_000;
+
+/// When a retry that met a message still being acked may be tried again.
+const UNACKED_RETRY: Duration = Duration::from_secs(2);
 
 /// What the control loop is asked to change.
 pub(super) enum Order {
@@ -225,13 +228,22 @@ impl Router for Console {
                 return Err(std::io::Error::new(std::io::ErrorKind::NotFound, text));
             };
             let back = back.into_iter().map(put_back_of).collect();
-            writer.put_back_blocking(back).map(|_| ())
+            let placed = writer.put_back_blocking(back)?;
+            Ok(placed.into_iter().map(Placed::is_in).collect())
         };
         let retry = move || redrive(&letters, &filter, put_back, &|_| ());
         let retried = tokio::task::spawn_blocking(retry)
             .await
             .map_err(|error| RouterError::Failed(error.to_string()))?;
-        Ok(retried.map_err(store_failed)?.letters)
+        let retried = retried.map_err(store_failed)?;
+        if retried.unacked > 0 {
+            let reason = format!(
+                "{} dead letters are still being acked in their queue and stay in the store; {} were retried",
+                retried.unacked, retried.letters
+            );
+            return Err(RouterError::Busy { reason, after: UNACKED_RETRY });
+        }
+        Ok(retried.letters)
     }
 
     async fn purge_dead_letters(&self, filter: DeadLetterFilter) -> Result<u64, RouterError> {

@@ -4,14 +4,16 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::broker::sqlite::{Durability, PutBack, SqliteWriter};
+use crate::broker::sqlite::{Durability, Placed, PutBack, SqliteWriter};
+use crate::config::{Settings, Sources};
 use crate::deadletter::{DeadLetterStore, Page, Redrive, redrive};
+use crate::topology::QueueUri;
 use crate::view::{DeadLetterFilter, DeadLetterView};
 
 const EXAMPLES: &str = "\
@@ -21,6 +23,7 @@ Examples:
   corelane dlq show 17
   corelane dlq retry 17 18
   corelane dlq retry --target http://billing --dry-run
+  corelane dlq retry --config router.toml
   corelane dlq retry --queue orders --queue-file orders=orders.db
   corelane dlq purge --reason MALFORMED
   corelane dlq purge --yes                     # everything";
@@ -113,7 +116,10 @@ struct RetryArgs {
     store: StoreArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Where a queue's file is; may be given several times (default: corelane.db for every queue)
+    /// Config file that says where each queue's file is (default: corelane.toml, if it is there)
+    #[arg(long, value_name = "FILE", env = "CORELANE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where a queue's file is, whatever the config says; may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = queue_file)]
     queue_file: Vec<(String, PathBuf)>,
     /// Say what would be retried, and change nothing
@@ -205,8 +211,7 @@ fn retry(args: &RetryArgs) -> anyhow::Result<()> {
     if args.dry_run {
         return say(args.store.json, "wouldRetry", count, "would be retried");
     }
-    let files: HashMap<&str, &Path> =
-        args.queue_file.iter().map(|(name, file)| (name.as_str(), file.as_path())).collect();
+    let files = queue_files(args)?;
     let writers: RefCell<HashMap<String, SqliteWriter>> = RefCell::default();
     let bar = bar(args.store.json, count);
     let put_back = |queue: &str, letters: Vec<Redrive>| {
@@ -220,7 +225,8 @@ fn retry(args: &RetryArgs) -> anyhow::Result<()> {
             body: letter.body,
             token: letter.token,
         });
-        writers[queue].put_back_blocking(letters.collect()).map(|_| ())
+        let placed = writers[queue].put_back_blocking(letters.collect())?;
+        Ok(placed.into_iter().map(Placed::is_in).collect())
     };
     let done = redrive(&store, &filter, put_back, &|done| bar.set_position(done))
         .context("put dead letters back into their queue")?;
@@ -229,18 +235,52 @@ fn retry(args: &RetryArgs) -> anyhow::Result<()> {
     if done.dead_again > 0 {
         eprintln!("{} of them came back to the store meanwhile", done.dead_again);
     }
+    anyhow::ensure!(
+        done.unacked == 0,
+        "{} dead letters are still being acked in their queue and stay in the store: try again",
+        done.unacked
+    );
     Ok(())
 }
 
-/// Opens a queue's file. It must be there: a retry into a new file would go nowhere.
-fn open_queue(files: &HashMap<&str, &Path>, queue: &str) -> io::Result<SqliteWriter> {
-    let file = files.get(queue).copied().unwrap_or_else(|| Path::new("corelane.db"));
+/// Where each queue is: what the router would read, and over it what the flags say.
+fn queue_files(args: &RetryArgs) -> anyhow::Result<HashMap<String, QueueUri>> {
+    let sources = Sources::gather(args.config.as_deref()).map_err(|error| vec![error]);
+    let loaded = sources.and_then(|sources| Settings::load(&sources));
+    let (settings, _) = loaded.map_err(|errors| {
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("read where the queues are from the config: {}", said.join("; "))
+    })?;
+    let configured = settings.topology.queues.into_iter().map(|queue| (queue.name, queue.uri));
+    let named = args.queue_file.iter().map(|(name, file)| (name.clone(), QueueUri::Sqlite(file.clone())));
+    Ok(configured.chain(named).collect())
+}
+
+/// Opens a queue's file. It must be there: a retry into a new or another queue's file would go nowhere.
+fn open_queue(files: &HashMap<String, QueueUri>, queue: &str) -> io::Result<SqliteWriter> {
+    let refused = |said: String| io::Error::new(io::ErrorKind::NotFound, said);
+    let file = match files.get(queue) {
+        Some(QueueUri::Sqlite(file)) => file,
+        Some(other) => {
+            let broker = other.broker();
+            return Err(refused(format!(
+                "queue {queue}: is a {broker} queue, and only a sqlite: queue takes letters back: leave it out \
+                 with --queue"
+            )));
+        }
+        None => {
+            return Err(refused(format!(
+                "queue {queue}: the config does not have it: name the config that does with --config FILE, or \
+                 its file with --queue-file {queue}=FILE"
+            )));
+        }
+    };
     if !file.exists() {
         let said = format!(
             "queue {queue}: {} is not there: say where it is with --queue-file {queue}=FILE",
             file.display()
         );
-        return Err(io::Error::new(io::ErrorKind::NotFound, said));
+        return Err(refused(said));
     }
     SqliteWriter::open(file, Durability::Full)
 }

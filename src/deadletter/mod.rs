@@ -2,6 +2,7 @@
 
 mod redrive;
 mod rows;
+mod schema;
 mod store;
 
 pub use redrive::{Redrive, Retried, redrive};

@@ -1,6 +1,7 @@
 //! Gets dead letters back into their queue: first put back, then removed from the store.
 //!
-//! - R1: a letter is removed only after its queue has it durably, so that none is lost.
+//! - R1: a letter is removed only after its queue has it durably, so that none is lost. One whose message is
+//!   still being acked is not put back, and stays.
 //! - R2: a put-back carries a token that the queue remembers, so that a retry which was interrupted between the
 //!   two steps, and is done again, delivers nothing twice.
 //! - R3: what was set aside again meanwhile has a new edition and stays.
@@ -37,30 +38,37 @@ pub struct Retried {
     pub letters: u64,
     /// Of those, set aside again before the retry was through: they stay in the store too.
     pub dead_again: u64,
+    /// Letters that were left alone because the queue still has their messages, about to be acked. A moment
+    /// later they can be retried.
+    pub unacked: u64,
 }
 
 /// Puts every letter of the filter back into its queue, oldest place first, so that a group keeps its order.
-/// `put_back` does it for one queue, durably, all or none. Blocks.
+/// `put_back` does it for one queue, durably, and says of each whether the queue has it. Blocks.
 ///
 /// # Errors
 /// A queue or the store can't be written. What was put back stays so; the rest is still in the store.
 pub fn redrive(
     store: &DeadLetterStore,
     filter: &DeadLetterFilter,
-    mut put_back: impl FnMut(&str, Vec<Redrive>) -> io::Result<()>,
+    mut put_back: impl FnMut(&str, Vec<Redrive>) -> io::Result<Vec<bool>>,
     progress: &dyn Fn(u64),
 ) -> io::Result<Retried> {
-    let (mut done, mut after) = (Retried::default(), (String::new(), i64::MIN));
+    let (mut done, mut after) = (Retried::default(), (String::new(), i64::MIN, i64::MIN));
     loop {
         let kept = store.whole(filter, after.clone(), STEP)?;
         let Some(last) = kept.last() else { return Ok(done) };
-        after = (last.letter.queue.clone(), last.letter.key.cast_signed());
+        after = (last.letter.queue.clone(), last.letter.key.cast_signed(), last.number);
         for batch in kept.chunk_by(|a, b| a.letter.queue == b.letter.queue) {
             let back = batch.iter().map(|kept| redriven(store.name(), kept)).collect();
-            put_back(&batch[0].letter.queue, back)?;
-            let removed = store.remove(batch.iter().map(|kept| (kept.number, kept.edition)).collect())?;
-            done.letters += batch.len() as u64;
-            done.dead_again += (batch.len() - removed) as u64;
+            let is_in = put_back(&batch[0].letter.queue, back)?;
+            let has = batch.iter().zip(is_in).filter(|(_, is_in)| *is_in);
+            let has: Vec<(i64, i64)> = has.map(|(kept, _)| (kept.number, kept.edition)).collect();
+            let count = has.len();
+            let removed = store.remove(has)?;
+            done.letters += count as u64;
+            done.unacked += (batch.len() - count) as u64;
+            done.dead_again += (count - removed) as u64;
             progress(done.letters);
         }
     }

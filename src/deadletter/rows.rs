@@ -1,11 +1,6 @@
 //! The dead-letter store's SQL, and what stands in its rows.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::time::Duration;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
@@ -16,80 +11,16 @@ use crate::ingress::Letter;
 use crate::message::dispatch_name;
 use crate::view::{DeadLetterFilter, DeadLetterView};
 
-/// Says that a SQLite file is a corelane dead-letter store: "cld" and a one.
-const APPLICATION_ID: i64 = 0x636c_6401;
-const VERSION: i64 = 1;
-/// How long to wait for another process's transaction.
-const BUSY_MAX: Duration = Duration::from_secs(10);
-
-/// `edition` counts how often the same message was set aside: a retry removes only the one that it put back.
-const SCHEMA: &str = "
-    CREATE TABLE dead_letters(
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        edition INTEGER NOT NULL DEFAULT 0,
-        queue TEXT NOT NULL,
-        key INTEGER NOT NULL,
-        id TEXT NOT NULL,
-        grp TEXT NOT NULL,
-        pool TEXT NOT NULL,
-        target TEXT NOT NULL,
-        token TEXT NOT NULL,
-        dispatch TEXT NOT NULL,
-        high_priority INTEGER NOT NULL,
-        reason TEXT NOT NULL,
-        detail TEXT NOT NULL,
-        status INTEGER NOT NULL,
-        attempts INTEGER NOT NULL,
-        at INTEGER NOT NULL,
-        body BLOB NOT NULL,
-        UNIQUE(queue, key));
-    CREATE TABLE store(one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);
-    INSERT INTO store VALUES (1, lower(hex(randomblob(8))));";
-
 const COLUMNS: &str = "number, id, queue, pool, grp, target, reason, detail, status, attempts, at";
 
-/// Opens the store's file, creates it if there is none.
-pub(super) fn open(path: &Path) -> io::Result<Connection> {
-    let said = |error: rusqlite::Error| io::Error::other(format!("{}: {error}", path.display()));
-    // Messages hold tokens: a new file is for its owner's eyes only. SQLite gives its log the same mode.
-    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let conn = Connection::open(path).map_err(said)?;
-    conn.busy_timeout(BUSY_MAX).map_err(said)?;
-    conn.pragma_update(None, "journal_mode", "WAL").map_err(said)?;
-    conn.pragma_update(None, "synchronous", "FULL").map_err(said)?;
-    prepare(&conn).map_err(said)?.map_err(|what| io::Error::other(format!("{}: {what}", path.display())))?;
-    Ok(conn)
-}
-
-fn prepare(conn: &Connection) -> Result<std::result::Result<(), String>> {
-    let tx = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)?;
-    let number = |pragma: &str| tx.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
-    let (version, id) = (number("user_version")?, number("application_id")?);
-    let tables: i64 = tx.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if version > VERSION {
-        return Ok(Err(format!(
-            "its format has version {version}, this program knows {VERSION}: use a newer corelane"
-        )));
-    }
-    if (version > 0 && id != APPLICATION_ID) || (version == 0 && tables > 0) {
-        return Ok(Err("a SQLite file, but not a corelane dead-letter store: name another file".to_owned()));
-    }
-    if version == 0 {
-        tx.execute_batch(SCHEMA)?;
-        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
-        tx.pragma_update(None, "user_version", VERSION)?;
-    }
-    tx.commit()?;
-    Ok(Ok(()))
-}
-
-/// Keeps letters. One that is there already is kept once, as it is now.
+/// Keeps letters. One that is there already is kept once, as it is now. Another message under the same key, as
+/// a replaced queue file brings it, is another letter.
 pub(super) fn keep(conn: &Connection, letters: &[Letter], at: u64) -> Result<()> {
     let tx = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)?;
     let sql = "INSERT INTO dead_letters(queue, key, id, grp, pool, target, token, dispatch, high_priority,
             reason, detail, status, attempts, at, body)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
-        ON CONFLICT(queue, key) DO UPDATE SET edition = edition + 1, reason = excluded.reason,
+        ON CONFLICT(queue, key, id, grp, target, token, body) DO UPDATE SET edition = edition + 1, reason = excluded.reason,
             detail = excluded.detail, status = excluded.status, attempts = excluded.attempts, at = excluded.at";
     for letter in letters {
         tx.prepare_cached(sql)?.execute(params![
@@ -137,37 +68,49 @@ pub(super) fn show(conn: &Connection, number: i64) -> Result<Option<DeadLetterVi
     shown.optional()
 }
 
-/// How many letters there are.
+/// How many letters there are. Without a filter none has to be looked at.
 pub(super) fn count(conn: &Connection, filter: &DeadLetterFilter) -> Result<u64> {
+    if *filter == DeadLetterFilter::default() {
+        let letters = conn.query_row("SELECT letters FROM store", [], |row| row.get::<_, i64>(0));
+        return letters.map(i64::cast_unsigned);
+    }
     let (clause, values) = clause(filter);
     let sql = format!("SELECT count(*) FROM dead_letters WHERE {clause}");
     conn.query_row(&sql, params_from_iter(values), |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
 }
 
-/// Deletes up to `max` letters; says how many.
-pub(super) fn purge(conn: &Connection, filter: &DeadLetterFilter, max: usize) -> Result<usize> {
+/// The newest letter's number; 0 if there is none.
+pub(super) fn newest(conn: &Connection) -> Result<i64> {
+    conn.query_row("SELECT coalesce(max(number), 0) FROM dead_letters", [], |row| row.get(0))
+}
+
+/// Deletes up to `max` letters with numbers up to `newest`; says how many.
+pub(super) fn purge(conn: &Connection, filter: &DeadLetterFilter, newest: i64, max: usize) -> Result<usize> {
     let (clause, values) = clause(filter);
     let sql = format!(
         "DELETE FROM dead_letters WHERE number IN
-            (SELECT number FROM dead_letters WHERE {clause} ORDER BY number LIMIT {max})"
+            (SELECT number FROM dead_letters WHERE {clause} AND number <= {newest} ORDER BY number LIMIT {max})"
     );
     conn.execute(&sql, params_from_iter(values))
 }
 
-/// Whole letters after a number, oldest place first within a queue.
+/// Whole letters after a place (queue, key, number), oldest place first within a queue.
 pub(super) fn whole(
     conn: &Connection,
     filter: &DeadLetterFilter,
-    after: (&str, i64),
+    after: (&str, i64, i64),
     max: usize,
 ) -> Result<Vec<Kept>> {
     let (clause, mut values) = clause(filter);
     values.push(after.0.to_owned().into());
     values.push(after.1.into());
+    values.push(after.2.into());
     let at = values.len();
     let sql = format!(
         "SELECT number, edition, queue, key, id, grp, pool, target, token, dispatch, high_priority, reason, body
-         FROM dead_letters WHERE {clause} AND (queue, key) > (?{}, ?{at}) ORDER BY queue, key LIMIT {max}",
+         FROM dead_letters WHERE {clause} AND (queue, key, number) > (?{}, ?{}, ?{at})
+         ORDER BY queue, key, number LIMIT {max}",
+        at - 2,
         at - 1
     );
     let mut select = conn.prepare(&sql)?;

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use corelane::broker::sqlite::{Consume, Durability, NewMessage, PutBack, SqliteQueue, SqliteWriter};
+use corelane::broker::sqlite::{Consume, Durability, NewMessage, Placed, PutBack, SqliteQueue, SqliteWriter};
 use corelane::ingress::{Answer, Scope, Source};
 use shards::desk::{Receipt, Tell};
 use shards::model::{IdHasher, NackReason, SourceId, Ticket};
@@ -280,16 +280,71 @@ fn what_is_put_back_goes_before_newer_messages_and_only_once() {
         let NewMessage { body, .. } = message(["a1", "a2"][at], "a");
         PutBack { seq: seqs[at], group: "a".into(), body, token: token.into() }
     };
-    assert_eq!(writer.put_back_blocking(vec![letter(1, "t2"), letter(0, "t1")]).expect("put back"), 2);
+    let placed = writer.put_back_blocking(vec![letter(1, "t2"), letter(0, "t1")]).expect("put back");
+    assert_eq!(placed, [Placed::New, Placed::New]);
     let got = hand.receive(9);
     assert_eq!(got.iter().map(|got| got.1.as_str()).collect::<Vec<_>>(), ["a1", "a2", "a3", "a4"]);
     assert!(hand.ack(got[0].0));
     let again = writer.put_back_blocking(vec![letter(0, "t1")]).expect("taken");
-    assert_eq!(again, 0, "an interrupted retry that goes on delivers nothing twice");
+    assert_eq!(again, [Placed::Known], "an interrupted retry that goes on delivers nothing twice");
     for got in &got[1..] {
         assert!(hand.ack(got.0));
     }
     assert!(hand.ids(9).is_empty());
+}
+
+fn put_back(writer: &SqliteWriter, id: &str, seq: u64, token: &str) -> Placed {
+    let NewMessage { body, .. } = message(id, "a");
+    let letter = PutBack { seq, group: "a".into(), body, token: token.into() };
+    writer.put_back_blocking(vec![letter]).expect("the file can be written")[0]
+}
+
+#[test]
+fn what_is_put_back_before_its_ack_is_through_is_not_said_to_be_in() {
+    let file = TempFile::new("unacked");
+    let writer = open(&file);
+    let seqs = publish(&writer, &[("a1", "a")]);
+    let hand = Hand::new(&writer, LONG);
+    assert_eq!(hand.ids(9), ["a1"]);
+    assert_eq!(put_back(&writer, "a1", seqs[0], "t"), Placed::Unacked);
+    assert!(hand.ack(seqs[0]), "the ack that follows a setting aside");
+    assert_eq!(put_back(&writer, "a1", seqs[0], "t"), Placed::New, "its token was not used up");
+    assert_eq!(hand.ids(9), ["a1"]);
+}
+
+#[test]
+fn what_is_put_back_where_another_message_is_goes_to_the_end() {
+    let file = TempFile::new("occupied");
+    let writer = open(&file);
+    let seqs = publish(&writer, &[("a1", "a"), ("a2", "a")]);
+    assert_eq!(put_back(&writer, "of another file", seqs[0], "t"), Placed::New);
+    assert_eq!(Hand::new(&writer, LONG).ids(9), ["a1", "a2", "of another file"]);
+}
+
+#[test]
+fn a_message_that_is_put_back_or_of_another_file_is_not_taken_for_the_one_before_it() {
+    let broker_id = |hand: &Hand| {
+        let scope = Scope::new(IdHasher::new((1, 2)), SourceId(0));
+        let batch = hand.runtime.block_on(hand.queue.receive(scope, NonZeroUsize::MIN)).expect("readable");
+        assert_eq!(batch.arrivals[0].receipt.key, 1, "each has the same place");
+        batch.arrivals[0].broker_id
+    };
+    let (file, other) = (TempFile::new("identity"), TempFile::new("identity"));
+    let (writer, elsewhere) = (open(&file), open(&other));
+    publish(&writer, &[("a1", "a")]);
+    publish(&elsewhere, &[("a1", "a")]);
+    let hand = Hand::new(&writer, LONG);
+    let first = broker_id(&hand);
+    hand.nack(1, 0, NackReason::Failed);
+    assert_eq!(broker_id(&hand), first, "a redelivery is the same message");
+    assert!(hand.ack(1));
+    put_back(&writer, "a1", 1, "t");
+    let second = broker_id(&hand);
+    assert!(hand.ack(1));
+    put_back(&writer, "a1", 1, "u");
+    let ids = [first, second, broker_id(&hand), broker_id(&Hand::new(&elsewhere, LONG))];
+    let distinct = ids.iter().enumerate().all(|(at, id)| !ids[..at].contains(id));
+    assert!(distinct, "{ids:?}");
 }
 
 #[test]

@@ -115,6 +115,94 @@ fn what_a_killed_process_had_is_handed_out_again_at_once_and_in_order() {
     }
 }
 
+/// A connection past the keeper's back.
+fn stranger(path: &Path) -> rusqlite::Connection {
+    let conn = rusqlite::Connection::open(path).expect("it is there");
+    conn.busy_timeout(LONG).expect("settable");
+    conn
+}
+
+#[test]
+fn a_beat_that_is_seen_after_a_long_wait_for_the_file_counts_from_then_on() {
+    let lease = Duration::from_secs(2);
+    let file = TempFile::new("late-beat");
+    let (one, two) = (apart(&file.path), apart(&file.path));
+    one.publish_blocking(vec![message(0, 1)]).expect("published");
+    let runtime = runtime();
+    let holder = one.consume(Consume { lease: HOUR, ..Consume::default() });
+    assert_eq!(receive(&runtime, &holder, 9).len(), 1);
+    let conn = stranger(&file.path);
+    let lease_ms = i64::try_from(lease.as_millis()).expect("small");
+    conn.execute("UPDATE claims SET lease_ms = ?1", [lease_ms]).expect("written");
+    let other = two.consume(Consume::default());
+    assert!(receive(&runtime, &other, 9).is_empty(), "it sees the claim");
+    // The holder's beat, in a transaction during which the other keeper waits for its turn.
+    conn.execute_batch("BEGIN IMMEDIATE; UPDATE claims SET beat = beat + 1").expect("written");
+    let publisher = two.clone();
+    let began = Instant::now();
+    let waiting = std::thread::spawn(move || publisher.publish_blocking(vec![message(1, 1)]));
+    until(LONG, "most of a lease passes", || began.elapsed() >= Duration::from_millis(1_700), || ());
+    conn.execute_batch("COMMIT").expect("written");
+    let start = Instant::now();
+    waiting.join().expect("it ends").expect("published");
+    while start.elapsed() < Duration::from_millis(1_200) {
+        let got = receive(&runtime, &other, 9);
+        assert!(got.is_empty(), "a living claim was taken {:?} after its beat: {got:?}", start.elapsed());
+    }
+    until(LONG, "the beat stands still", || !receive(&runtime, &other, 9).is_empty(), || ());
+}
+
+#[test]
+fn what_a_consumer_had_that_left_while_the_file_could_not_be_written_is_back_soon_after() {
+    let file = TempFile::new("failed-leave");
+    let writer = apart(&file.path);
+    writer.publish_blocking((0..2).map(|number| message(number, 2)).collect()).expect("published");
+    let (runtime, conn) = (runtime(), stranger(&file.path));
+    let leaver = writer.consume(Consume { lease: HOUR, ..Consume::default() });
+    assert_eq!(receive(&runtime, &leaver, 9).len(), 2);
+    conn.execute_batch(
+        "CREATE TRIGGER no_writes BEFORE UPDATE ON queue_messages
+         BEGIN SELECT raise(ABORT, 'not now'); END",
+    )
+    .expect("written");
+    drop(leaver);
+    // Asked after the leave: when this is answered, refused or not, the leave has failed.
+    let _ = writer.publish_blocking(vec![message(2, 9)]);
+    conn.execute_batch("DROP TRIGGER no_writes").expect("written");
+    let next = writer.consume(Consume { lease: HOUR, ..Consume::default() });
+    let mut got = BTreeSet::new();
+    until(
+        LONG,
+        "what it had comes back",
+        || {
+            got.extend(receive(&runtime, &next, 9).into_iter().map(|(_, number)| number));
+            got.contains(&0) && got.contains(&1)
+        },
+        || (),
+    );
+}
+
+#[test]
+fn a_file_that_is_deleted_or_replaced_while_open_is_refused_until_it_is_back() {
+    let (file, aside) = (TempFile::new("replaced-queue"), TempFile::new("replaced-aside"));
+    let writer = apart(&file.path);
+    let publish =
+        |number| writer.publish_blocking(vec![message(number, 1)]).map_err(|error| error.to_string());
+    publish(0).expect("published");
+    std::fs::rename(&file.path, &aside.path).expect("moved");
+    let said = publish(1).expect_err("deleted");
+    assert!(said.contains("deleted") && said.contains("replaced-queue"), "{said}");
+    std::fs::write(&file.path, b"").expect("written");
+    let said = publish(1).expect_err("replaced");
+    assert!(said.contains("replaced by another file"), "{said}");
+    let (runtime, queue) = (runtime(), writer.consume(Consume::default()));
+    let scope = Scope::new(IdHasher::new((1, 2)), SourceId(0));
+    runtime.block_on(queue.receive(scope, NonZeroUsize::MIN)).expect_err("nor is anything received");
+    std::fs::rename(&aside.path, &file.path).expect("moved back");
+    publish(1).expect("published");
+    assert_eq!(receive(&runtime, &queue, 9).len(), 2);
+}
+
 /// A seeded source of chance.
 struct Chance(u64);
 

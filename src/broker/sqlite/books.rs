@@ -13,7 +13,7 @@ use shards::clock::Moment;
 
 use super::claims::{Change, ClaimId, Claims, Consumer, Elsewhere};
 use super::handout::runs;
-use super::request::{NewMessage, PutBack, Told};
+use super::request::{NewMessage, Told};
 use super::table::{Counters, Table};
 use super::window::{GroupKey, Pick, Window};
 
@@ -40,6 +40,7 @@ pub(super) struct Now {
 pub(super) struct Books {
     pub(super) owner: i64,
     pub(super) host: String,
+    pub(super) file_id: i64,
     pub(super) window: Window,
     pub(super) claims: Claims,
     pub(super) elsewhere: Elsewhere,
@@ -59,10 +60,11 @@ pub(super) struct Sweep {
 }
 
 impl Books {
-    pub(super) fn new(owner: i64, host: String) -> Self {
+    pub(super) fn new(owner: i64, host: String, file_id: i64) -> Self {
         Self {
             owner,
             host,
+            file_id,
             window: Window::default(),
             claims: Claims::default(),
             elsewhere: Elsewhere::default(),
@@ -311,7 +313,7 @@ impl Books {
         Ok(seqs)
     }
 
-    fn append(
+    pub(super) fn append(
         &mut self,
         table: Table<'_>,
         group: &str,
@@ -322,38 +324,12 @@ impl Books {
         let seq = self.counters.next_seq;
         self.counters.next_seq += 1;
         self.counters.messages += 1;
-        table.insert(seq, group, visible_at, now.wall, body)?;
+        table.insert((seq, 0), group, visible_at, now.wall, body)?;
         if self.cursor + 1 == seq && self.window.len() < WINDOW_MAX {
             self.cursor = seq;
             self.window.add(Pick { seq, group: GroupKey::of(group) }, visible_at, now.wall);
         }
         Ok(seq)
-    }
-
-    /// Puts dead letters back at their old places. One that was put back before is not put back again;
-    /// one whose place this file never had goes to the end. Says how many are new.
-    pub(super) fn put_back(&mut self, table: Table<'_>, letters: &[PutBack], now: Now) -> Result<usize> {
-        let mut order: Vec<&PutBack> = letters.iter().collect();
-        order.sort_by_key(|letter| letter.seq);
-        let mut count = 0;
-        for letter in order {
-            if !table.put_back_once(&letter.token, now.wall)? {
-                continue;
-            }
-            if letter.seq == 0 || letter.seq >= self.counters.next_seq {
-                self.append(table, &letter.group, 0, &letter.body, now)?;
-                count += 1;
-            } else if table.insert(letter.seq, &letter.group, 0, now.wall, &letter.body)? {
-                self.counters.messages += 1;
-                count += 1;
-                if letter.seq <= self.cursor && !self.claims.has(letter.seq) {
-                    let group = GroupKey::of(&letter.group);
-                    self.window.add(Pick { seq: letter.seq, group }, 0, now.wall);
-                }
-            }
-        }
-        self.counters.put_backs += u64::from(count > 0);
-        Ok(count)
     }
 
     /// Writes the counters if they are not as before.

@@ -22,12 +22,18 @@ pub(super) struct Consumer(pub(super) u32);
 /// Has what no consumer asked for: such a claim ends at once.
 const NOBODY: Consumer = Consumer(0);
 
+/// How long a claim of ours must be overdue before it ends. After a pause of the whole process the keeper may
+/// run before the consumer that would have extended it: that one gets so long to do it.
+const OVERDUE_MIN: Duration = Duration::from_secs(1);
+
 /// One of ours.
 #[derive(Debug)]
 struct Claim {
     consumer: Consumer,
     lease: Duration,
     until: Moment,
+    /// When it was first seen to be overdue.
+    overdue_at: Option<Moment>,
     /// All that it began with, by number.
     picks: Vec<Pick>,
     out: usize,
@@ -87,7 +93,10 @@ impl Claims {
             self.by_seq.insert(pick.seq, id);
         }
         let (out, written) = (picks.len(), picks.len());
-        let claim = Claim { consumer, lease, until: now + lease, picks, out, written, nacked: false };
+        let until = now + lease;
+        // What is nobody's is not waited for.
+        let overdue_at = (consumer == NOBODY).then_some(Moment::ZERO);
+        let claim = Claim { consumer, lease, until, overdue_at, picks, out, written, nacked: false };
         self.open.insert(id, claim);
     }
 
@@ -135,17 +144,26 @@ impl Claims {
     pub(super) fn extend(&mut self, id: ClaimId, now: Moment) {
         if let Some(claim) = self.open.get_mut(&id) {
             claim.until = now + claim.lease;
+            claim.overdue_at = None;
         }
     }
 
-    /// Claims whose lease ran out.
-    pub(super) fn due(&self, now: Moment) -> Vec<ClaimId> {
-        self.open.iter().filter(|(_, claim)| claim.until <= now).map(|(id, _)| *id).collect()
+    /// Claims whose lease ran out, and was seen to have run out before.
+    pub(super) fn due(&mut self, now: Moment) -> Vec<ClaimId> {
+        let mut due = Vec::new();
+        for (id, claim) in self.open.iter_mut().filter(|(_, claim)| claim.until <= now) {
+            if *claim.overdue_at.get_or_insert(now) + OVERDUE_MIN <= now {
+                due.push(*id);
+            }
+        }
+        due
     }
 
-    /// When the next lease runs out.
+    /// When claims must be looked at next.
     pub(super) fn next_due(&self) -> Option<Moment> {
-        self.open.values().map(|claim| claim.until).min()
+        let look =
+            |claim: &Claim| claim.overdue_at.map_or(claim.until, |at| claim.until.max(at + OVERDUE_MIN));
+        self.open.values().map(look).min()
     }
 
     /// One consumer's claims.
@@ -315,78 +333,5 @@ pub(super) fn decode(mut bytes: &[u8]) -> Option<Vec<Pick>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEASE: Duration = Duration::from_secs(30);
-    const ME: Consumer = Consumer(1);
-
-    fn pick(seq: u64) -> Pick {
-        Pick { seq, group: GroupKey(seq % 3) }
-    }
-
-    fn at(seconds: u64) -> Moment {
-        Moment::from_nanos(seconds * 1_000_000_000)
-    }
-
-    #[test]
-    fn a_list_reads_back_and_a_torn_one_is_refused() {
-        let rows: [&[u64]; 4] = [&[], &[1], &[5, 127, 128, 300_000, u64::MAX >> 1], &[7, 8, 9]];
-        for row in rows {
-            let picks: Vec<Pick> = row.iter().map(|seq| pick(*seq)).collect();
-            let bytes = encode(&picks);
-            assert_eq!(decode(&bytes), Some(picks), "{row:?}");
-            assert!(bytes.is_empty() || decode(&bytes[..bytes.len() - 1]).is_none(), "{row:?}");
-        }
-    }
-
-    #[test]
-    fn a_receipt_counts_only_for_the_consumer_that_has_the_message() {
-        let mut claims = Claims::default();
-        claims.open(ClaimId(1), ME, vec![pick(5), pick(4)], LEASE, at(0));
-        assert_eq!(claims.take(4, Consumer(2), false), None);
-        assert_eq!(claims.take(4, ME, false), Some((ClaimId(1), GroupKey(1))));
-        assert_eq!(claims.take(4, ME, false), None, "only once");
-        assert_eq!(claims.change(ClaimId(1), false), Some(Change::Write(vec![pick(5)])));
-        claims.take(5, ME, false);
-        assert_eq!(claims.change(ClaimId(1), false), Some(Change::Delete));
-        assert_eq!((claims.out(), claims.ids().len()), (0, 0));
-    }
-
-    #[test]
-    fn a_row_is_written_again_when_it_is_worth_it_or_must_be() {
-        let rows = [
-            // acked, nacked, others look, written
-            (1, 0, false, false),
-            (2, 0, false, true),
-            (1, 0, true, true),
-            (0, 1, false, true),
-        ];
-        for (acked, nacked, others, want) in rows {
-            let mut claims = Claims::default();
-            claims.open(ClaimId(1), ME, (1..=8).map(pick).collect(), LEASE, at(0));
-            for seq in 1..=acked + nacked {
-                claims.take(seq, ME, seq > acked);
-            }
-            let change = claims.change(ClaimId(1), others);
-            assert_eq!(change.is_some(), want, "{acked} {nacked} {others}: {change:?}");
-        }
-    }
-
-    #[test]
-    fn a_beat_that_stands_still_for_a_lease_ends_a_claim_and_one_that_moves_does_not() {
-        let row = |beat| {
-            let out = vec![pick(1)];
-            (ClaimId(1), Foreign { owner: 9, host: "h".into(), lease: LEASE, beat, out })
-        };
-        let mut elsewhere = Elsewhere::default();
-        elsewhere.update(vec![row(0)], at(0));
-        elsewhere.update(vec![row(0)], at(20));
-        assert_eq!(elsewhere.due(at(29)), []);
-        assert_eq!(elsewhere.due(at(30)), [ClaimId(1)]);
-        elsewhere.update(vec![row(1)], at(29));
-        assert_eq!(elsewhere.due(at(58)), []);
-        assert_eq!(elsewhere.close(ClaimId(1)), [pick(1)]);
-        assert!(elsewhere.is_empty());
-    }
-}
+#[path = "claims/tests.rs"]
+mod tests;

@@ -7,7 +7,7 @@ use rusqlite::Result;
 
 use super::books::{Books, Now};
 use super::claims::Consumer;
-use super::request::Taken;
+use super::request::{Identity, Taken};
 use super::table::{Row, Table};
 use super::window::Pick;
 
@@ -78,7 +78,8 @@ impl Books {
             }
             kept.push(pick);
             let receives = row.receives.saturating_add(1);
-            taken.push(Taken { seq: row.seq, group: row.group, receives, body: row.body });
+            let identity = Identity { file_id: self.file_id, seq: row.seq, generation: row.generation };
+            taken.push(Taken { identity, group: row.group, receives, body: row.body });
         }
         Ok(kept)
     }

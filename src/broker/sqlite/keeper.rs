@@ -2,6 +2,7 @@
 //! what is asked of it, does all of it in one transaction, and answers after the commit.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use super::books::{self, Books, Now, Sweep};
 use super::checkpoint::Checkpoints;
 use super::claims::{ClaimId, Consumer};
 use super::file::Gauges;
+use super::inode::Inode;
 use super::owner::{self, Owner};
-use super::request::{Receive, Reply, Request, Settle, Taken, Told, Work};
+use super::request::{Placed, Receive, Reply, Request, Settle, Taken, Told, Work};
 use super::table::Table;
 
 /// A transaction with so many messages does not wait for more.
@@ -46,6 +48,7 @@ struct Waiting {
 /// The thread's state.
 pub(super) struct Keeper {
     path: PathBuf,
+    inode: Inode,
     conn: Connection,
     owner: Owner,
     books: Books,
@@ -69,7 +72,7 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct Done {
     published: Vec<Vec<u64>>,
-    put_back: Vec<usize>,
+    put_back: Vec<Vec<Placed>>,
     settled: Vec<Vec<bool>>,
     taken: Vec<Vec<Taken>>,
 }
@@ -85,10 +88,12 @@ impl Keeper {
         let owner = Owner::new(path)?;
         owner::bury_all(path, &owner.host);
         let checkpoints = Checkpoints::start(path, &mut conn, Arc::clone(&gauges))?;
-        let books = Books::new(owner.id, owner.host.clone());
+        let file_id = Table(&conn).file_id().map_err(io::Error::other)?;
+        let books = Books::new(owner.id, owner.host.clone(), file_id);
         let now = Clock.now();
         Ok(Self {
             path: path.to_owned(),
+            inode: Inode::of(path)?,
             conn,
             owner,
             books,
@@ -185,8 +190,13 @@ impl Keeper {
     /// One turn: a transaction if there is anything to write or to hand out.
     fn turn(&mut self, mut work: Work) {
         let now = now();
+        // Every turn, because it costs next to nothing beside a commit, and what is written to a file without
+        // a name is lost.
+        if let Err(error) = self.inode.check(&self.path) {
+            return self.fail(work, &error);
+        }
         self.books.wake(now);
-        let settles = std::mem::take(&mut self.back);
+        let mut settles = std::mem::take(&mut self.back);
         let dead = match self.look_around(&work, now) {
             Ok(dead) => dead,
             Err(error) => {
@@ -202,7 +212,9 @@ impl Keeper {
         if work.writes() || ends || hands_out || !settles.is_empty() || self.forget_at <= now.moment {
             self.last_start = now.moment;
             self.last_count = work.count;
-            match self.transact(&work, &settles, &dead, now) {
+            // Looked up before the transaction takes it away in memory, in case that fails.
+            let left = self.had_by(&work.leaves);
+            match self.transact(&work, &settles, &dead) {
                 Ok(done) => {
                     self.failed = false;
                     self.books.claims.on_commit();
@@ -211,7 +223,9 @@ impl Keeper {
                     self.bury(&dead);
                 }
                 Err(error) => {
+                    settles.extend(left);
                     self.back = settles;
+                    work.leaves.clear();
                     return self.fail(work, &error);
                 }
             }
@@ -254,9 +268,10 @@ impl Keeper {
         work: &Work,
         back: &[(Consumer, u64, Told)],
         dead: &[ClaimId],
-        now: Now,
     ) -> rusqlite::Result<Done> {
         let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
+        // Read after the wait for other writers: a beat that is seen now stands still from now on only.
+        let now = now();
         let (table, books) = (Table(&tx), &mut self.books);
         books.refresh(table, now)?;
         let before = books.counters();
@@ -298,8 +313,8 @@ impl Keeper {
         for ((_, reply), seqs) in work.publishes.drain(..).zip(done.published) {
             let _ = reply.send(Ok(seqs));
         }
-        for ((_, reply), count) in work.put_backs.drain(..).zip(done.put_back) {
-            let _ = reply.send(Ok(count));
+        for ((_, reply), placed) in work.put_backs.drain(..).zip(done.put_back) {
+            let _ = reply.send(Ok(placed));
         }
         for (settle, answers) in work.settles.drain(..).zip(done.settled) {
             let _ = settle.reply.send(Ok(answers));
@@ -307,7 +322,8 @@ impl Keeper {
         for taken in done.taken {
             let Some(Waiting { receive, .. }) = self.waiting.pop_front() else { return };
             if let Err(flume::SendError(Ok(unwanted))) = receive.reply.send(Ok(taken)) {
-                let back = unwanted.into_iter().map(|taken| (receive.consumer, taken.seq, GIVE_BACK));
+                let back =
+                    unwanted.into_iter().map(|taken| (receive.consumer, taken.identity.seq, GIVE_BACK));
                 self.back.extend(back);
             }
         }
@@ -315,7 +331,7 @@ impl Keeper {
 
     /// A transaction failed: everyone hears of it. What a consumer told is lost to it, so that the messages go
     /// back as soon as the file can be written again.
-    fn fail(&mut self, work: Work, error: &rusqlite::Error) {
+    fn fail(&mut self, work: Work, error: &dyn Display) {
         self.failed = true;
         self.books.distrust();
         let said = format!("{}: {error}", self.path.display());
@@ -340,10 +356,17 @@ impl Keeper {
         for Waiting { receive, .. } in self.waiting.drain(..) {
             refuse(&receive.reply, &said);
         }
-        for consumer in work.leaves {
-            let out = self.books.claims.all_of(consumer);
-            self.back.extend(out.into_iter().map(|seq| (consumer, seq, GIVE_BACK)));
-        }
+        let left = self.had_by(&work.leaves);
+        self.back.extend(left);
+    }
+
+    /// What consumers that leave have, as something to give back.
+    fn had_by(&self, leaves: &[Consumer]) -> Vec<(Consumer, u64, Told)> {
+        let had = |&consumer: &Consumer| {
+            let out = self.books.claims.all_of(consumer).into_iter();
+            out.map(move |seq| (consumer, seq, GIVE_BACK))
+        };
+        leaves.iter().flat_map(had).collect()
     }
 
     /// Ends receives that waited long enough.

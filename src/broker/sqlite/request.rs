@@ -34,10 +34,51 @@ pub struct PutBack {
     pub token: String,
 }
 
+/// What became of a dead letter that was to be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It is in.
+    New,
+    /// It was put back before.
+    Known,
+    /// Its message is still in the queue, where the ack that follows its setting aside will delete it: not put
+    /// back. Ask again when the ack is through.
+    Unacked,
+}
+
+impl Placed {
+    /// The queue has it, or had it: it may be removed elsewhere.
+    #[must_use]
+    pub fn is_in(self) -> bool {
+        self != Self::Unacked
+    }
+}
+
+/// What a message is told from every other one by. A number alone names two messages when one is put back at
+/// its old place, or when the queue's file is replaced by another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) file_id: i64,
+    pub(super) seq: u64,
+    /// Which put-back brought it; 0 = it was published.
+    pub(super) generation: u64,
+}
+
+impl Identity {
+    /// As the broker's own id of the message.
+    pub(super) fn bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.file_id.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.generation.to_le_bytes());
+        bytes
+    }
+}
+
 /// A message that was handed out.
 #[derive(Debug)]
 pub(super) struct Taken {
-    pub(super) seq: u64,
+    pub(super) identity: Identity,
     pub(super) group: String,
     pub(super) receives: u16,
     pub(super) body: Vec<u8>,
@@ -70,7 +111,7 @@ pub(super) struct Settle {
 /// Anything.
 pub(super) enum Request {
     Publish(Vec<NewMessage>, Reply<Vec<u64>>),
-    PutBack(Vec<PutBack>, Reply<usize>),
+    PutBack(Vec<PutBack>, Reply<Vec<Placed>>),
     Receive(Receive),
     Settle(Settle),
     Leave(Consumer),
@@ -82,7 +123,7 @@ pub(super) enum Request {
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) publishes: Vec<(Vec<NewMessage>, Reply<Vec<u64>>)>,
-    pub(super) put_backs: Vec<(Vec<PutBack>, Reply<usize>)>,
+    pub(super) put_backs: Vec<(Vec<PutBack>, Reply<Vec<Placed>>)>,
     pub(super) settles: Vec<Settle>,
     pub(super) leaves: Vec<Consumer>,
     pub(super) depths: Vec<Reply<u64>>,

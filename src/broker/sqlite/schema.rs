@@ -18,7 +18,7 @@ const CACHE_KIB: i64 = 32_768;
 const STATEMENTS_MAX: usize = 64;
 
 /// What each version added. A file of version n needs the steps from n on.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     // 1: the messages, the counters over them and who has them. Sequence numbers are given out by
     // `queue_state` and never again; an index over groups would cost more than all else together.
     "CREATE TABLE queue_messages(
@@ -46,6 +46,11 @@ const STEPS: [&str; 2] = [
      CREATE INDEX dedup_until ON dedup(until);
      CREATE TABLE put_backs(token TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
      CREATE INDEX put_backs_at ON put_backs(at);",
+    // 3: what tells a message from every other one that has, had or will have its number: the file's own
+    // id, and which put-back brought it there (0: it was published).
+    "ALTER TABLE queue_messages ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+     ALTER TABLE queue_state ADD COLUMN file_id INTEGER NOT NULL DEFAULT 0;
+     UPDATE queue_state SET file_id = random();",
 ];
 
 /// When a commit counts.
@@ -191,8 +196,16 @@ mod tests {
             .expect("the message is still there");
         assert_eq!(kept, (7, 2));
         new.prepare("SELECT * FROM dedup").expect("version 2 has it");
+        let file_id = |conn: &Connection| {
+            let sql = "SELECT file_id, generation FROM queue_state, queue_messages";
+            conn.query_row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
+                .expect("version 3 has both")
+        };
+        let before = file_id(&new);
+        assert!(before.0 != 0 && before.1 == 0, "{before:?}");
         drop(new);
-        open(&file.0, Durability::Full).expect("and again, with nothing to do");
+        let again = open(&file.0, Durability::Full).expect("and again, with nothing to do");
+        assert_eq!(file_id(&again), before, "a file keeps its id");
     }
 
     #[test]

@@ -138,12 +138,12 @@ fn translate(tell: &Tell) -> (Told, Ask) {
 }
 
 fn read(taken: Taken, scope: Scope, batch: &mut Batch) {
-    let receipt = Receipt { key: taken.seq, epoch: 0 };
+    let receipt = Receipt { key: taken.identity.seq, epoch: 0 };
     let group = (!taken.group.is_empty()).then_some(taken.group.as_str());
     match message::read(&taken.body, group) {
         Ok(message) => batch.arrivals.push(Arrival {
             parcel: message.parcel,
-            broker_id: scope.broker_id(&taken.seq.to_le_bytes()),
+            broker_id: scope.broker_id(&taken.identity.bytes()),
             receipt,
             deliveries: taken.receives,
             dispatch: message.dispatch,

@@ -26,6 +26,7 @@ pub(super) struct Row {
     pub(super) visible_at: u64,
     pub(super) receives: u16,
     pub(super) body: Vec<u8>,
+    pub(super) generation: u64,
 }
 
 /// The statements.
@@ -36,6 +37,11 @@ impl Table<'_> {
     /// Changes when another connection has written.
     pub(super) fn data_version(self) -> Result<i64> {
         self.0.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+    }
+
+    /// Tells this file from every other one.
+    pub(super) fn file_id(self) -> Result<i64> {
+        self.0.query_row("SELECT file_id FROM queue_state WHERE one = 1", [], |row| row.get(0))
     }
 
     pub(super) fn counters(self) -> Result<Counters> {
@@ -65,15 +71,19 @@ impl Table<'_> {
     /// Inserts a message. False: its number is taken.
     pub(super) fn insert(
         self,
-        seq: u64,
+        (seq, generation): (u64, u64),
         group: &str,
         visible_at: u64,
         now: u64,
         body: &[u8],
     ) -> Result<bool> {
-        let mut insert =
-            self.0.prepare_cached("INSERT OR IGNORE INTO queue_messages VALUES (?1, ?2, ?3, 0, ?4, ?5)")?;
-        let inserted = insert.execute(params![signed(seq), group, signed(visible_at), signed(now), body])?;
+        let mut insert = self.0.prepare_cached(
+            "INSERT OR IGNORE INTO queue_messages(seq, grp, visible_at, receives, published_at, body, generation)
+             VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6)",
+        )?;
+        let (seq, generation) = (signed(seq), signed(generation));
+        let inserted =
+            insert.execute(params![seq, group, signed(visible_at), signed(now), body, generation])?;
         Ok(inserted > 0)
     }
 
@@ -93,7 +103,8 @@ impl Table<'_> {
     /// Whole rows from one number to another.
     pub(super) fn read(self, from: u64, to: u64, rows_out: &mut Vec<Row>) -> Result<()> {
         let mut select = self.0.prepare_cached(
-            "SELECT seq, grp, visible_at, receives, body FROM queue_messages WHERE seq BETWEEN ?1 AND ?2",
+            "SELECT seq, grp, visible_at, receives, body, generation
+             FROM queue_messages WHERE seq BETWEEN ?1 AND ?2",
         )?;
         let mut rows = select.query(params![signed(from), signed(to)])?;
         while let Some(row) = rows.next()? {
@@ -103,6 +114,7 @@ impl Table<'_> {
                 visible_at: unsigned(row, 2)?,
                 receives: row.get(3)?,
                 body: row.get(4)?,
+                generation: unsigned(row, 5)?,
             });
         }
         Ok(())
@@ -200,10 +212,20 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Remembers that a dead letter is put back. False: it was already.
-    pub(super) fn put_back_once(self, token: &str, now: u64) -> Result<bool> {
-        let mut insert = self.0.prepare_cached("INSERT OR IGNORE INTO put_backs VALUES (?1, ?2)")?;
-        Ok(insert.execute(params![token, signed(now)])? > 0)
+    /// A message's body, if it is there.
+    pub(super) fn body(self, seq: u64) -> Result<Option<Vec<u8>>> {
+        let mut select = self.0.prepare_cached("SELECT body FROM queue_messages WHERE seq = ?1")?;
+        select.query_row([signed(seq)], |row| row.get(0)).optional()
+    }
+
+    /// A dead letter was put back under this token.
+    pub(super) fn was_put_back(self, token: &str) -> Result<bool> {
+        self.0.prepare_cached("SELECT 1 FROM put_backs WHERE token = ?1")?.exists([token])
+    }
+
+    pub(super) fn remember_put_back(self, token: &str, now: u64) -> Result<()> {
+        let mut insert = self.0.prepare_cached("INSERT INTO put_backs VALUES (?1, ?2)")?;
+        insert.execute(params![token, signed(now)]).map(|_| ())
     }
 }
 

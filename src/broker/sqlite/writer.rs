@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::file::{Gauges, QueueFile, ended};
-use super::request::{NewMessage, PutBack, Request};
+use super::request::{NewMessage, Placed, PutBack, Request};
 use super::schema::Durability;
 use super::source::{Consume, SqliteQueue};
 use crate::message::Pointer;
@@ -56,12 +56,12 @@ impl SqliteWriter {
         self.0.ask(|reply| Request::Publish(messages, reply)).recv().map_err(ended)?
     }
 
-    /// Puts dead letters back at their old places, ahead of newer messages of their groups. All or none; one that
-    /// was put back before is left out. Says how many are new.
+    /// Puts dead letters back at their old places, ahead of newer messages of their groups, in one transaction;
+    /// says of each what became of it. Where the place holds another message it goes to the end.
     ///
     /// # Errors
     /// None of them is put back.
-    pub async fn put_back(&self, letters: Vec<PutBack>) -> io::Result<usize> {
+    pub async fn put_back(&self, letters: Vec<PutBack>) -> io::Result<Vec<Placed>> {
         self.0.ask(|reply| Request::PutBack(letters, reply)).recv_async().await.map_err(ended)?
     }
 
@@ -69,7 +69,7 @@ impl SqliteWriter {
     ///
     /// # Errors
     /// None of them is put back.
-    pub fn put_back_blocking(&self, letters: Vec<PutBack>) -> io::Result<usize> {
+    pub fn put_back_blocking(&self, letters: Vec<PutBack>) -> io::Result<Vec<Placed>> {
         self.0.ask(|reply| Request::PutBack(letters, reply)).recv().map_err(ended)?
     }
 
