@@ -18,6 +18,8 @@ pub const DEFAULT_POOL: &str = "DEFAULT-POOL";
 pub const POOLS_MAX: usize = 10_000;
 /// The longest a message waits at its source for room.
 const ROOM_WAIT_MAX_S: u32 = 30;
+/// The same where a rate makes it wait: a window may let several start at once, so look again soon.
+const ROOM_WAIT_RATE_MAX_S: u32 = 10;
 /// The same while the pool's pace is not known: short, because the pool may well be fast.
 const ROOM_WAIT_UNKNOWN_S: u32 = 2;
 
@@ -152,7 +154,8 @@ impl PoolDesk {
         if per_s <= 0.0 {
             return ROOM_WAIT_UNKNOWN_S;
         }
-        ((share as f32 / per_s).ceil() as u32).clamp(1, ROOM_WAIT_MAX_S)
+        let max = if rate.is_some() { ROOM_WAIT_RATE_MAX_S } else { ROOM_WAIT_MAX_S };
+        ((share as f32 / per_s).ceil() as u32).clamp(1, max)
     }
 }
 
@@ -268,7 +271,7 @@ mod tests {
         assert_eq!(pool.room_wait_s(50), 5, "ten a second");
         assert_eq!(pool.room_wait_s(5000), 30, "bounded");
         let slow = super::tests::pool(10, Some(2));
-        assert_eq!(slow.room_wait_s(1), 30, "two a minute: one in half a minute, measured or not");
+        assert_eq!(slow.room_wait_s(1), 10, "two a minute: one in half a minute, and a look before");
         assert_eq!(super::tests::pool(10, Some(600)).room_wait_s(50), 5);
     }
 }
