@@ -6,26 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Bounds of the latency buckets, in microseconds; the last bucket has none.
-pub const LATENCY_BOUNDS_US: [u64; 17] = [
-    500,
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    30_000_000,
-    60_000_000,
-    300_000_000,
-];
+pub use shards::meter::LATENCY_BOUNDS_US;
 
 /// Everything at a glance.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
