@@ -244,7 +244,7 @@ impl Source for MemoryQueue {
                 }
             }
             if !batch.is_empty() {
-                return Ok(Batch { arrivals: batch, unreadable: Vec::new() });
+                return Ok(Batch { arrivals: batch, ..Batch::default() });
             }
             if self.tally.stop.load(Ordering::Relaxed) {
                 return Err(ReceiveError::Ended);

@@ -75,4 +75,10 @@ impl Source for Queue {
             Self::Sqlite(queue) => queue.depth().await,
         }
     }
+
+    async fn stop(&self) {
+        match self {
+            Self::Sqlite(queue) => queue.stop().await,
+        }
+    }
 }

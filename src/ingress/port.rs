@@ -24,6 +24,9 @@ const LETTERS_LOGGED: usize = 5;
 /// Delay of a message that can't be read and could not be set aside.
 const UNREADABLE_DELAY_S: u32 = 30;
 
+/// How long a consumer waits for the one before it to receive no more. One that is stuck hands nothing over either.
+const PREDECESSOR_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// One source's port. Lives on the ingress thread.
 pub(super) struct Port {
     pub(super) id: SourceId,
@@ -36,6 +39,8 @@ pub(super) struct Port {
     receiving: Cell<bool>,
     settling: Cell<bool>,
     retired: Cell<bool>,
+    /// It receives no more, and what it had of the broker's is back.
+    shut: Cell<bool>,
     stopped: Cell<bool>,
     /// Nothing will be told any more: the tasks end.
     closed: Cell<bool>,
@@ -47,6 +52,7 @@ pub(super) struct Port {
     outbox: RefCell<Vec<(Receipt, Tell)>>,
     answers: RefCell<Vec<Answer>>,
     may_receive: Notify,
+    has_shut: Notify,
     must_settle: Notify,
     /// Wakes the ingress loop.
     changed: Rc<Notify>,
@@ -70,6 +76,7 @@ impl Port {
             receiving: Cell::new(false),
             settling: Cell::new(false),
             retired: Cell::new(false),
+            shut: Cell::new(false),
             stopped: Cell::new(false),
             closed: Cell::new(false),
             error: RefCell::default(),
@@ -80,6 +87,7 @@ impl Port {
             outbox: RefCell::default(),
             answers: RefCell::default(),
             may_receive: Notify::new(),
+            has_shut: Notify::new(),
             must_settle: Notify::new(),
             changed,
         }
@@ -158,8 +166,33 @@ impl Port {
         }
     }
 
-    /// The receiving task.
-    pub(super) async fn pull(self: Rc<Self>, source: Rc<impl Source>, aside: Rc<impl SetAside>) {
+    /// Waits until it receives no more.
+    async fn has_shut(&self) {
+        while !self.shut.get() {
+            self.has_shut.notified().await;
+        }
+    }
+
+    /// The receiving task. `before`: the queue's last consumer, where the broker does not lock groups: what it
+    /// received must come before what this one receives.
+    pub(super) async fn pull(
+        self: Rc<Self>,
+        source: Rc<impl Source>,
+        aside: Rc<impl SetAside>,
+        before: Option<Rc<Self>>,
+    ) {
+        if let Some(before) = before {
+            let _ = tokio::time::timeout(PREDECESSOR_WAIT_MAX, before.has_shut()).await;
+            self.polled_at.set(Clock.now());
+        }
+        self.receive_all(&*source, &*aside).await;
+        source.stop().await;
+        self.shut.set(true);
+        self.has_shut.notify_waiters();
+        self.changed.notify_one();
+    }
+
+    async fn receive_all(&self, source: &impl Source, aside: &impl SetAside) {
         let mut pause = BACKOFF.0;
         while !self.retired.get() {
             let Some(max) = NonZeroUsize::new(self.room.replace(0)) else {
@@ -173,11 +206,12 @@ impl Port {
                     pause = BACKOFF.0;
                     self.polled_at.set(Clock.now());
                     self.error.replace(None);
+                    self.answers.borrow_mut().extend(batch.connected.map(Answer::Connected));
                     let count = batch.arrivals.len() + batch.unreadable.len();
                     self.count(|counts| counts.received += count as u64);
                     self.inbox.borrow_mut().push(batch.arrivals);
                     if !batch.unreadable.is_empty() {
-                        self.set_aside_unreadable(batch.unreadable, &*aside).await;
+                        self.set_aside_unreadable(batch.unreadable, aside).await;
                     }
                     self.receiving.set(false);
                     self.changed.notify_one();

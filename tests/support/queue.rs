@@ -196,7 +196,7 @@ impl Source for Queue {
         if batch.is_empty() {
             tokio::time::sleep(POLL).await;
         }
-        Ok(Batch { arrivals: batch, unreadable: Vec::new() })
+        Ok(Batch { arrivals: batch, ..Batch::default() })
     }
 
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {

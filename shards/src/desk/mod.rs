@@ -170,6 +170,8 @@ pub struct DeskEffects {
 struct Source {
     spec: SourceSpec,
     epoch: u32,
+    /// It was added after an unclean stop, and its broker does not lock groups.
+    quarantined_at: Option<Moment>,
     /// Nothing is asked for before then: older messages may still be hidden from before an unclean stop.
     quiet_until: Moment,
     /// A lease was lost lately: take no more for a while.
@@ -286,6 +288,7 @@ impl Desk {
         self.sources.push(Source {
             spec,
             epoch: 0,
+            quarantined_at: quarantined.then_some(now),
             quiet_until,
             strained_until: Moment::ZERO,
             recent: VecDeque::new(),
@@ -299,9 +302,14 @@ impl Desk {
         self.sources[usize::from(source.0)].retired = true;
     }
 
-    /// The source connected anew: receipts from before are void.
-    pub fn on_epoch(&mut self, source: SourceId, epoch: u32) {
-        self.sources[usize::from(source.0)].epoch = epoch;
+    /// The source connected, perhaps anew: receipts of other epochs are void, and its broker may have said more.
+    pub fn on_connected(&mut self, source: SourceId, epoch: u32, spec: SourceSpec) {
+        let state = &mut self.sources[usize::from(source.0)];
+        if let (Some(since), Some(lease)) = (state.quarantined_at, spec.lease) {
+            state.quiet_until = state.quiet_until.max(since + lease.max(HIDDEN_MAX));
+        }
+        state.epoch = epoch;
+        state.spec = spec;
     }
 
     /// Adds or changes a pool. False if there are too many.

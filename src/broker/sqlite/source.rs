@@ -91,7 +91,7 @@ impl Source for SqliteQueue {
         let answer = self.file.ask(|reply| Request::Receive(Receive { consumer, max, lease, poll, reply }));
         let taken = answer.recv_async().await.map_err(ended).and_then(|taken| taken);
         let taken = taken.map_err(ReceiveError::Unreachable)?;
-        let mut batch = Batch { arrivals: Vec::with_capacity(taken.len()), unreadable: Vec::new() };
+        let mut batch = Batch { arrivals: Vec::with_capacity(taken.len()), ..Batch::default() };
         for taken in taken {
             read(taken, scope, &mut batch);
         }

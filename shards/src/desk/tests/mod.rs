@@ -286,7 +286,7 @@ fn a_receipt_of_another_epoch_is_never_used() {
     let mut bench = Bench::new(strict(), 1);
     bench.arrive(&[(1, "g")]);
     let envelope = bench.runs().remove(0);
-    bench.desk.on_epoch(bench.source, 1);
+    bench.desk.on_connected(bench.source, 1, strict());
     bench.settle(envelope, Verdict::Ack);
     assert_eq!(bench.tells(), [], "D4");
     let mut again = bench.arrival(1, 1, "g");
