@@ -215,6 +215,7 @@ impl Source for MemoryQueue {
             attempts_max: 0,
             deliveries_max: None,
             repeats: false,
+            judges: false,
             batch_max: BATCH_MAX,
         }
     }
@@ -271,6 +272,7 @@ impl Source for MemoryQueue {
                     }
                     answers.extend(ticket.map(|ticket| Answer::Closed { ticket, done: true }));
                 }
+                Tell::Answered { .. } => unreachable!("this source does not judge"),
                 Tell::DeadLetter { .. } => unreachable!("a port sets dead letters aside and tells an ack"),
                 Tell::Nack { delay_s, .. } => {
                     nacked += 1;

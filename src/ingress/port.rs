@@ -268,7 +268,7 @@ impl Port {
             for (_, tell) in &tells {
                 match tell {
                     Tell::Ack { .. } => counts.acked += 1,
-                    Tell::Nack { .. } => counts.nacked += 1,
+                    Tell::Nack { .. } | Tell::Answered { .. } => counts.nacked += 1,
                     Tell::Extend { .. } | Tell::DeadLetter { .. } => counts.extended += 1,
                 }
             }

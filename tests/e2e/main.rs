@@ -2,6 +2,7 @@
 //! `docs/CONFORMANCE.md`; `cargo test --test e2e -- nats "broker restart"` runs what has all these words.
 
 #[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "the suite uses a part of what the tests share")]
 mod support;
 
 mod broker;

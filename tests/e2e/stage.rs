@@ -18,14 +18,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(90);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// Retries and breakers that do not make a case wait.
-const QUICK: [&str; 6] = [
-    "--set",
-    "mediator.retry-pause=20ms",
-    "--set",
-    "mediator.calls-max=10",
-    "--set",
-    "breaker.wait=200ms",
-];
+const QUICK: [&str; 6] =
+    ["--set", "mediator.retry-pause=20ms", "--set", "mediator.calls-max=10", "--set", "breaker.wait=200ms"];
 
 /// The stage of one case.
 pub(crate) struct Stage<'a> {
@@ -90,7 +84,8 @@ impl<'a> Stage<'a> {
     /// Starts a router with the config as it stands.
     pub(crate) fn start(&self, flags: &[&str]) -> Router {
         let env = self.broker.env();
-        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let env: Vec<(&str, &str)> =
+            env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let flags: Vec<&str> = QUICK.iter().chain(flags).copied().collect();
         Router::spawn(&self.dir, &flags, &env)
     }
@@ -112,13 +107,20 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn wait_delivered(&self, count: usize) {
+        self.wait_delivered_within(count, SOON);
+    }
+
+    pub(crate) fn wait_delivered_within(&self, count: usize, max: Duration) {
+        // First the counter, which is cheap to ask for; then the log, which is the truth.
+        let answered = || usize::try_from(self.sink.stats().answers).unwrap_or(usize::MAX);
+        until(max, "enough calls are answered", || answered() >= count, || (answered(), self.dir.logs()));
         let distinct = || {
             let mut ids = self.sink.delivered();
             ids.sort_unstable();
             ids.dedup();
             ids.len()
         };
-        until(SOON, "all are delivered", || distinct() >= count, || (distinct(), self.dir.logs()));
+        until(max, "all are delivered", || distinct() >= count, || (distinct(), self.dir.logs()));
     }
 
     /// Waits until the broker keeps nothing of a queue; what it said last.

@@ -34,7 +34,7 @@ pub use track::{Entry, Newcomer, Receipt, Stage, Tracker};
 use crate::clock::Moment;
 use crate::model::{
     BatchId, Control, DeadReason, DeskTuning, Dispatch, Envelope, IdHash, IdHasher, LaneKey, NackReason,
-    Ordering, Parcel, PoolId, PoolSpec, ShardId, SourceId, Ticket, ToShard,
+    Ordering, Outcome, Parcel, PoolId, PoolSpec, ShardId, SourceId, Ticket, ToShard,
 };
 use crate::shard::PoolShared;
 use capacity::Pools;
@@ -61,6 +61,9 @@ pub struct SourceSpec {
     pub deliveries_max: Option<u16>,
     /// It may hand over a message again although the ack was confirmed (SQS standard queues).
     pub repeats: bool,
+    /// It judges failed calls by rules of its own (the event bus): it is told [`Tell::Answered`], and a delivery
+    /// is one call.
+    pub judges: bool,
     /// Messages asked for at once at most.
     pub batch_max: usize,
 }
@@ -96,6 +99,11 @@ pub enum Tell {
         delay_s: u32,
         /// Why, for the counters.
         reason: NackReason,
+    },
+    /// The call failed, and what becomes of the message is the source's to say. Only where [`SourceSpec::judges`].
+    Answered {
+        /// How it ended.
+        outcome: Outcome,
     },
     /// Keep it hidden for another lease. Confirm with [`Desk::on_extended`].
     Extend {

@@ -37,7 +37,16 @@ impl Broker for Sqlite {
     }
 
     fn lacks(&self, case: &str) -> Option<&'static str> {
-        matches!(case, "broker restart" | "connection cut" | "wrong credentials").then_some(SERVERLESS)
+        matches!(
+            case,
+            "broker restart"
+                | "connection cut in mid-batch"
+                | "broker absent at start"
+                | "wrong credentials"
+                | "stalled consumer"
+                | "broker kills under load"
+        )
+        .then_some(SERVERLESS)
     }
 
     fn lease_min(&self) -> Option<Duration> {
@@ -45,7 +54,9 @@ impl Broker for Sqlite {
     }
 
     fn make_queue(&mut self, queue: &str, _lease: Duration) {
-        drop(SqliteWriter::open_apart(&self.file(queue), Durability::Full).expect("sqlite: the file is made"));
+        drop(
+            SqliteWriter::open_apart(&self.file(queue), Durability::Full).expect("sqlite: the file is made"),
+        );
     }
 
     fn delete_queue(&mut self, queue: &str) {

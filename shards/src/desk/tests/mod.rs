@@ -23,6 +23,7 @@ fn strict() -> SourceSpec {
         attempts_max: 0,
         deliveries_max: None,
         repeats: false,
+        judges: false,
         batch_max: 10,
     }
 }
@@ -91,6 +92,7 @@ impl Bench {
                 Tell::Ack { .. } => "ack".to_owned(),
                 Tell::Nack { delay_s, reason } => format!("nack {delay_s} {reason:?}"),
                 Tell::Extend { .. } => "extend".to_owned(),
+                Tell::Answered { outcome } => format!("answered {}", outcome.status),
                 Tell::DeadLetter { .. } => "dead".to_owned(),
             };
             (receipt.key, words)
