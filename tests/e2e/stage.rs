@@ -148,6 +148,13 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// Waits until the router's API shows a queue's counter at `count`: its view is up to a second old.
+pub(crate) fn wait_count(router: &Router, queue: &str, counter: &str, count: u64) {
+    let shown = || queue_of(router, queue);
+    until(SOON, counter, || shown()[counter].as_u64() >= Some(count), shown);
+    assert_eq!(shown()[counter], count, "{}", shown());
+}
+
 /// The queue as the router's API shows it.
 pub(crate) fn queue_of(router: &Router, queue: &str) -> Value {
     let all = router.json("/api/queues");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::broker::Draft;
-use crate::stage::{SOON, Stage, queue_of};
+use crate::stage::{SOON, Stage, queue_of, wait_count};
 use crate::support::wait::until;
 
 /// What the target asks for before it takes the message.
@@ -29,8 +29,7 @@ pub(super) fn nack_with_delay(stage: &mut Stage<'_>) -> String {
     let [first, second] = calls.as_slice() else { panic!("two calls: {calls:?}") };
     let waited = second.at.saturating_sub(first.at);
     assert!(waited >= DELAY && waited <= DELAY + DELAY_SLACK, "{waited:?}");
-    let shown = queue_of(&router, &queue);
-    assert_eq!(shown["nackedTotal"], 1, "{shown}");
+    wait_count(&router, &queue, "nackedTotal", 1);
     "1 nack; the second call came no sooner than the 3 s asked for".to_owned()
 }
 
@@ -45,9 +44,9 @@ pub(super) fn malformed_body(stage: &mut Stage<'_>) -> String {
     stage.wait_delivered(2);
     let counts = stage.wait_empty(&queue);
     let letters = || router.json("/api/dead-letters");
-    let has_one = || letters()["letters"].as_array().is_some_and(|all| all.len() == 1);
+    let has_one = || letters()["items"].as_array().is_some_and(|all| all.len() == 1);
     until(SOON, "one dead letter", has_one, letters);
-    let letter = letters()["letters"][0].clone();
+    let letter = letters()["items"][0].clone();
     assert_eq!(letter["reason"], "MALFORMED", "{letter}");
     assert_eq!(stage.sink.delivered(), ["before", "after"]);
     format!("1 dead letter, reason MALFORMED; {} left at the broker", counts.left)
