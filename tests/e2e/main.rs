@@ -8,6 +8,7 @@ mod support;
 mod broker;
 mod brokers;
 mod cases;
+mod proxy;
 mod stage;
 mod suite;
 mod table;

@@ -28,7 +28,7 @@ pub(crate) fn write(outcomes: &[Outcome]) {
             let (mark, seen) = match &outcome.ending {
                 Ending::Passed(seen) => ("passed", seen.as_str()),
                 Ending::Lacks(why) => ("–", *why),
-                Ending::Failed(_) => ("**FAILED**", "see the run's log"),
+                Ending::Failed => ("**FAILED**", "see the run's log"),
             };
             let _ = writeln!(text, "| {} | {mark} | {} |", case.name, seen.replace('|', "\\|"));
         }

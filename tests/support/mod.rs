@@ -1,11 +1,10 @@
-//! What the tests share: a queue in memory, the engine around it, a sink with a log, a proxy that breaks, and waiting.
+//! What the tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
 
 pub(crate) mod fake;
 pub(crate) mod faults;
 pub(crate) mod http;
 pub(crate) mod platform;
 pub(crate) mod process;
-pub(crate) mod proxy;
 pub(crate) mod publisher;
 pub(crate) mod queue;
 pub(crate) mod rig;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::broker::Draft;
+use crate::proxy::Proxy;
 use crate::stage::{SOON, Stage, queue_of, wait_count};
 use crate::support::faults::let_work;
-use crate::support::proxy::Proxy;
 use crate::support::wait::until;
 
 /// How long a call takes that outlasts a short lease three times.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::proxy::Proxy;
 use crate::stage::{SOON, Stage};
 use crate::support::faults::let_work;
-use crate::support::proxy::Proxy;
 use crate::support::wait::until;
 
 /// SIGTERM under load: calls end, the rest is back at the broker at once, nothing is doubled.

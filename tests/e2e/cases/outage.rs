@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::proxy::Proxy;
 use crate::stage::{SOON, Stage, queue_of};
 use crate::support::faults::let_work;
-use crate::support::proxy::Proxy;
 use crate::support::router::Router;
 use crate::support::wait::until;
 
