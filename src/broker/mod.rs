@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use shards::desk::{Receipt, SourceSpec, Tell};
 
-use crate::ingress::{Answer, Batch, MakeSource, ReceiveError, Scope, Source};
+use crate::ingress::{Answer, Batch, Linger, MakeSource, ReceiveError, Scope, Source};
 use crate::topology::{QueueEntry, QueueUri};
 use sqlite::{Consume, Durability, SqliteQueue};
 
@@ -55,6 +55,12 @@ impl Source for Queue {
     fn open(&mut self) -> io::Result<()> {
         match self {
             Self::Sqlite(queue) => queue.open(),
+        }
+    }
+
+    fn linger(&self) -> Option<Linger> {
+        match self {
+            Self::Sqlite(queue) => queue.linger(),
         }
     }
 

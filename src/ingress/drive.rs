@@ -269,6 +269,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             Command::Drain { calls_wait } => {
                 self.drain_until = Some(now + calls_wait);
                 self.desk.drain(now, &mut self.out);
+                self.ports.iter().flatten().for_each(|port| port.retire());
             }
         }
     }

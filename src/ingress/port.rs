@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::aside::{Letter, SetAside};
 use super::command::{SourceCounts, SourceLook};
-use super::source::{Answer, ReceiveError, Scope, Source, Unreadable};
+use super::source::{Answer, Linger, ReceiveError, Scope, Source, Unreadable};
 
 /// Pause after a failed receive: doubles from the first to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -52,6 +52,7 @@ pub(super) struct Port {
     outbox: RefCell<Vec<(Receipt, Tell)>>,
     answers: RefCell<Vec<Answer>>,
     may_receive: Notify,
+    has_retired: Notify,
     has_shut: Notify,
     must_settle: Notify,
     /// Wakes the ingress loop.
@@ -87,6 +88,7 @@ impl Port {
             outbox: RefCell::default(),
             answers: RefCell::default(),
             may_receive: Notify::new(),
+            has_retired: Notify::new(),
             has_shut: Notify::new(),
             must_settle: Notify::new(),
             changed,
@@ -125,8 +127,11 @@ impl Port {
         std::mem::take(&mut *self.answers.borrow_mut())
     }
 
-    /// Nothing is being received or told.
+    /// Nothing is being received or told, and one that is leaving has given back what nobody received.
     pub(super) fn is_quiet(&self) -> bool {
+        if self.retired.get() && !self.shut.get() {
+            return false;
+        }
         let waiting = self.outbox.borrow().is_empty() && self.inbox.borrow().is_empty();
         waiting && self.answers.borrow().is_empty() && !self.receiving.get() && !self.settling.get()
     }
@@ -135,6 +140,7 @@ impl Port {
     pub(super) fn retire(&self) {
         self.retired.set(true);
         self.may_receive.notify_one();
+        self.has_retired.notify_one();
     }
 
     /// Ends its tasks, and with them its source.
@@ -220,7 +226,10 @@ impl Port {
                     self.receiving.set(false);
                     self.error.replace(Some(error.to_string()));
                     self.changed.notify_one();
-                    tokio::time::sleep(pause).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.has_retired.notified() => {}
+                    }
                     pause = (pause * 2).min(BACKOFF.1);
                     self.changed.notify_one();
                 }
@@ -238,8 +247,7 @@ impl Port {
     /// The telling task.
     pub(super) async fn push(self: Rc<Self>, source: Rc<impl Source>, aside: Rc<impl SetAside>) {
         loop {
-            let tells = std::mem::take(&mut *self.outbox.borrow_mut());
-            if tells.is_empty() {
+            if self.outbox.borrow().is_empty() {
                 if self.closed.get() {
                     return;
                 }
@@ -247,6 +255,8 @@ impl Port {
                 continue;
             }
             self.settling.set(true);
+            self.gather(source.linger()).await;
+            let tells = std::mem::take(&mut *self.outbox.borrow_mut());
             let (dead, rest): (Vec<_>, Vec<_>) =
                 tells.into_iter().partition(|(_, tell)| matches!(tell, Tell::DeadLetter { .. }));
             self.settle(rest, &*source).await;
@@ -257,6 +267,18 @@ impl Port {
             }
             self.settling.set(false);
             self.changed.notify_one();
+        }
+    }
+
+    /// Waits for more to tell, where few things told apart cost more than a short wait.
+    async fn gather(&self, linger: Option<Linger>) {
+        let Some(Linger { count, wait }) = linger else { return };
+        let until = tokio::time::Instant::now() + wait;
+        while self.outbox.borrow().len() < count {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return,
+                () = self.must_settle.notified() => {}
+            }
         }
     }
 

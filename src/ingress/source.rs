@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use shards::clock::Moment;
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
@@ -37,6 +38,15 @@ pub struct Connected {
     pub epoch: u32,
     /// What the broker said of the queue: its lease, its limit of hand-overs.
     pub spec: SourceSpec,
+}
+
+/// Fewer tells than `count` wait for more, at most so long.
+#[derive(Clone, Copy, Debug)]
+pub struct Linger {
+    /// As many as one request can carry.
+    pub count: usize,
+    /// Longest wait.
+    pub wait: Duration,
 }
 
 /// What one receive brought.
@@ -99,6 +109,11 @@ pub trait Source {
     /// receipt is harmless. Never told [`Tell::DeadLetter`]: the port sets such a message aside and then
     /// tells [`Tell::Ack`].
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer>;
+
+    /// How long a few tells wait for more, where a request carries several.
+    fn linger(&self) -> Option<Linger> {
+        None
+    }
 
     /// `receive` will not be called any more: gives back, in order, what the broker handed over and `receive`
     /// has not returned. `settle` goes on until all that it did return is settled. The queue's next consumer
