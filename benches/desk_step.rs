@@ -41,6 +41,7 @@ fn run(rounds: u64, groups: u64) -> (std::time::Duration, u64) {
         attempts_max: 0,
         deliveries_max: None,
         repeats: false,
+        judges: false,
         batch_max: 1_024,
     };
     let source = desk.add_source(spec, false, now);

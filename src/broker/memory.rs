@@ -215,6 +215,7 @@ impl Source for MemoryQueue {
             attempts_max: 0,
             deliveries_max: None,
             repeats: false,
+            judges: false,
             batch_max: BATCH_MAX,
         }
     }
@@ -244,7 +245,7 @@ impl Source for MemoryQueue {
                 }
             }
             if !batch.is_empty() {
-                return Ok(Batch { arrivals: batch, unreadable: Vec::new() });
+                return Ok(Batch { arrivals: batch, ..Batch::default() });
             }
             if self.tally.stop.load(Ordering::Relaxed) {
                 return Err(ReceiveError::Ended);
@@ -271,6 +272,7 @@ impl Source for MemoryQueue {
                     }
                     answers.extend(ticket.map(|ticket| Answer::Closed { ticket, done: true }));
                 }
+                Tell::Answered { .. } => unreachable!("this source does not judge"),
                 Tell::DeadLetter { .. } => unreachable!("a port sets dead letters aside and tells an ack"),
                 Tell::Nack { delay_s, .. } => {
                     nacked += 1;

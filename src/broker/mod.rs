@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use shards::desk::{Receipt, SourceSpec, Tell};
 
-use crate::ingress::{Answer, Batch, MakeSource, ReceiveError, Scope, Source};
+use crate::ingress::{Answer, Batch, Linger, MakeSource, ReceiveError, Scope, Source};
 use crate::topology::{QueueEntry, QueueUri};
 use sqlite::{Consume, Durability, SqliteQueue};
 
@@ -58,6 +58,12 @@ impl Source for Queue {
         }
     }
 
+    fn linger(&self) -> Option<Linger> {
+        match self {
+            Self::Sqlite(queue) => queue.linger(),
+        }
+    }
+
     async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
         match self {
             Self::Sqlite(queue) => queue.receive(scope, max).await,
@@ -73,6 +79,12 @@ impl Source for Queue {
     async fn depth(&self) -> Option<u64> {
         match self {
             Self::Sqlite(queue) => queue.depth().await,
+        }
+    }
+
+    async fn stop(&self) {
+        match self {
+            Self::Sqlite(queue) => queue.stop().await,
         }
     }
 }

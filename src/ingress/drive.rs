@@ -10,7 +10,7 @@ use shards::desk::{Desk, DeskEffects, PoolDesk, Warning};
 use shards::engine::{RING_SLOTS, ShardLink};
 use shards::link::Bell;
 use shards::meter::ShardSnapshot;
-use shards::model::{Control, FromShard, Notice, PoolId, Seen, ShardId, SourceId, ToShard};
+use shards::model::{Control, FromShard, Notice, Ordering, PoolId, Seen, ShardId, SourceId, ToShard};
 use tokio::sync::Notify;
 
 use super::aside::SetAside;
@@ -158,13 +158,15 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             ));
         }
         let id = self.desk.add_source(source.spec(), unclean, now);
-        let known = self.ports.iter().flatten().find(|port| port.queue == queue && port.place == place);
-        let known = known.map(|port| port.scope());
-        let scope = known.unwrap_or_else(|| Scope::new(self.desk.hasher(), id));
+        let mut known = self.ports.iter().flatten().filter(|port| port.queue == queue && port.place == place);
+        let before = known.next_back().cloned();
+        let scope =
+            before.as_ref().map_or_else(|| Scope::new(self.desk.hasher(), id), |before| before.scope());
         let ordering = source.spec().ordering;
+        let before = before.filter(|_| ordering == Ordering::Strict);
         let port = Rc::new(Port::new((id, queue, place), ordering, scope, Rc::clone(&self.changed), now));
         let source = Rc::new(source);
-        tokio::task::spawn_local(Rc::clone(&port).pull(Rc::clone(&source), Rc::clone(&self.aside)));
+        tokio::task::spawn_local(Rc::clone(&port).pull(Rc::clone(&source), Rc::clone(&self.aside), before));
         tokio::task::spawn_local(Rc::clone(&port).push(Rc::clone(&source), Rc::clone(&self.aside)));
         tokio::task::spawn_local(Rc::clone(&port).measure(source));
         self.ports.push(Some(port));
@@ -229,7 +231,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
 
     fn on_answer(&mut self, source: SourceId, answer: Answer, now: Moment) {
         match answer {
-            Answer::Reconnected { epoch } => self.desk.on_epoch(source, epoch),
+            Answer::Connected(new) => self.desk.on_connected(source, new.epoch, new.spec),
             Answer::Closed { ticket, done } => self.desk.on_closed(ticket, done, now, &mut self.out),
             Answer::Extended { ticket, done, sent } => {
                 self.desk.on_extended(ticket, done, sent, &mut self.out);
@@ -267,6 +269,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             Command::Drain { calls_wait } => {
                 self.drain_until = Some(now + calls_wait);
                 self.desk.drain(now, &mut self.out);
+                self.ports.iter().flatten().for_each(|port| port.retire());
             }
         }
     }

@@ -15,4 +15,4 @@ pub use command::{Command, Ended, IngressSnapshot, MakeSource, PoolLook, SourceC
 pub use doorbell::Doorbell;
 pub use drive::Ingress;
 pub use handle::{Handle, HandleError};
-pub use source::{Answer, Batch, ReceiveError, Scope, Source, Unreadable};
+pub use source::{Answer, Batch, Connected, Linger, ReceiveError, Scope, Source, Unreadable};

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::aside::{Letter, SetAside};
 use super::command::{SourceCounts, SourceLook};
-use super::source::{Answer, ReceiveError, Scope, Source, Unreadable};
+use super::source::{Answer, Linger, ReceiveError, Scope, Source, Unreadable};
 
 /// Pause after a failed receive: doubles from the first to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -23,6 +23,9 @@ const DEPTH_EVERY: Duration = Duration::from_secs(5);
 const LETTERS_LOGGED: usize = 5;
 /// Delay of a message that can't be read and could not be set aside.
 const UNREADABLE_DELAY_S: u32 = 30;
+
+/// How long a consumer waits for the one before it to receive no more. One that is stuck hands nothing over either.
+const PREDECESSOR_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// One source's port. Lives on the ingress thread.
 pub(super) struct Port {
@@ -36,6 +39,8 @@ pub(super) struct Port {
     receiving: Cell<bool>,
     settling: Cell<bool>,
     retired: Cell<bool>,
+    /// It receives no more, and what it had of the broker's is back.
+    shut: Cell<bool>,
     stopped: Cell<bool>,
     /// Nothing will be told any more: the tasks end.
     closed: Cell<bool>,
@@ -47,6 +52,8 @@ pub(super) struct Port {
     outbox: RefCell<Vec<(Receipt, Tell)>>,
     answers: RefCell<Vec<Answer>>,
     may_receive: Notify,
+    has_retired: Notify,
+    has_shut: Notify,
     must_settle: Notify,
     /// Wakes the ingress loop.
     changed: Rc<Notify>,
@@ -70,6 +77,7 @@ impl Port {
             receiving: Cell::new(false),
             settling: Cell::new(false),
             retired: Cell::new(false),
+            shut: Cell::new(false),
             stopped: Cell::new(false),
             closed: Cell::new(false),
             error: RefCell::default(),
@@ -80,6 +88,8 @@ impl Port {
             outbox: RefCell::default(),
             answers: RefCell::default(),
             may_receive: Notify::new(),
+            has_retired: Notify::new(),
+            has_shut: Notify::new(),
             must_settle: Notify::new(),
             changed,
         }
@@ -117,8 +127,11 @@ impl Port {
         std::mem::take(&mut *self.answers.borrow_mut())
     }
 
-    /// Nothing is being received or told.
+    /// Nothing is being received or told, and one that is leaving has given back what nobody received.
     pub(super) fn is_quiet(&self) -> bool {
+        if self.retired.get() && !self.shut.get() {
+            return false;
+        }
         let waiting = self.outbox.borrow().is_empty() && self.inbox.borrow().is_empty();
         waiting && self.answers.borrow().is_empty() && !self.receiving.get() && !self.settling.get()
     }
@@ -127,6 +140,7 @@ impl Port {
     pub(super) fn retire(&self) {
         self.retired.set(true);
         self.may_receive.notify_one();
+        self.has_retired.notify_one();
     }
 
     /// Ends its tasks, and with them its source.
@@ -158,8 +172,33 @@ impl Port {
         }
     }
 
-    /// The receiving task.
-    pub(super) async fn pull(self: Rc<Self>, source: Rc<impl Source>, aside: Rc<impl SetAside>) {
+    /// Waits until it receives no more.
+    async fn has_shut(&self) {
+        while !self.shut.get() {
+            self.has_shut.notified().await;
+        }
+    }
+
+    /// The receiving task. `before`: the queue's last consumer, where the broker does not lock groups: what it
+    /// received must come before what this one receives.
+    pub(super) async fn pull(
+        self: Rc<Self>,
+        source: Rc<impl Source>,
+        aside: Rc<impl SetAside>,
+        before: Option<Rc<Self>>,
+    ) {
+        if let Some(before) = before {
+            let _ = tokio::time::timeout(PREDECESSOR_WAIT_MAX, before.has_shut()).await;
+            self.polled_at.set(Clock.now());
+        }
+        self.receive_all(&*source, &*aside).await;
+        source.stop().await;
+        self.shut.set(true);
+        self.has_shut.notify_waiters();
+        self.changed.notify_one();
+    }
+
+    async fn receive_all(&self, source: &impl Source, aside: &impl SetAside) {
         let mut pause = BACKOFF.0;
         while !self.retired.get() {
             let Some(max) = NonZeroUsize::new(self.room.replace(0)) else {
@@ -173,11 +212,12 @@ impl Port {
                     pause = BACKOFF.0;
                     self.polled_at.set(Clock.now());
                     self.error.replace(None);
+                    self.answers.borrow_mut().extend(batch.connected.map(Answer::Connected));
                     let count = batch.arrivals.len() + batch.unreadable.len();
                     self.count(|counts| counts.received += count as u64);
                     self.inbox.borrow_mut().push(batch.arrivals);
                     if !batch.unreadable.is_empty() {
-                        self.set_aside_unreadable(batch.unreadable, &*aside).await;
+                        self.set_aside_unreadable(batch.unreadable, aside).await;
                     }
                     self.receiving.set(false);
                     self.changed.notify_one();
@@ -186,7 +226,10 @@ impl Port {
                     self.receiving.set(false);
                     self.error.replace(Some(error.to_string()));
                     self.changed.notify_one();
-                    tokio::time::sleep(pause).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.has_retired.notified() => {}
+                    }
                     pause = (pause * 2).min(BACKOFF.1);
                     self.changed.notify_one();
                 }
@@ -204,8 +247,7 @@ impl Port {
     /// The telling task.
     pub(super) async fn push(self: Rc<Self>, source: Rc<impl Source>, aside: Rc<impl SetAside>) {
         loop {
-            let tells = std::mem::take(&mut *self.outbox.borrow_mut());
-            if tells.is_empty() {
+            if self.outbox.borrow().is_empty() {
                 if self.closed.get() {
                     return;
                 }
@@ -213,6 +255,8 @@ impl Port {
                 continue;
             }
             self.settling.set(true);
+            self.gather(source.linger()).await;
+            let tells = std::mem::take(&mut *self.outbox.borrow_mut());
             let (dead, rest): (Vec<_>, Vec<_>) =
                 tells.into_iter().partition(|(_, tell)| matches!(tell, Tell::DeadLetter { .. }));
             self.settle(rest, &*source).await;
@@ -226,6 +270,18 @@ impl Port {
         }
     }
 
+    /// Waits for more to tell, where few things told apart cost more than a short wait.
+    async fn gather(&self, linger: Option<Linger>) {
+        let Some(Linger { count, wait }) = linger else { return };
+        let until = tokio::time::Instant::now() + wait;
+        while self.outbox.borrow().len() < count {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return,
+                () = self.must_settle.notified() => {}
+            }
+        }
+    }
+
     async fn settle(&self, tells: Vec<(Receipt, Tell)>, source: &impl Source) {
         if tells.is_empty() {
             return;
@@ -234,7 +290,7 @@ impl Port {
             for (_, tell) in &tells {
                 match tell {
                     Tell::Ack { .. } => counts.acked += 1,
-                    Tell::Nack { .. } => counts.nacked += 1,
+                    Tell::Nack { .. } | Tell::Answered { .. } => counts.nacked += 1,
                     Tell::Extend { .. } | Tell::DeadLetter { .. } => counts.extended += 1,
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use shards::clock::Moment;
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
@@ -30,9 +31,30 @@ impl Scope {
     }
 }
 
+/// A connection to the broker, as the desk must know it.
+#[derive(Clone, Debug)]
+pub struct Connected {
+    /// Receipts of other epochs are void.
+    pub epoch: u32,
+    /// What the broker said of the queue: its lease, its limit of hand-overs.
+    pub spec: SourceSpec,
+}
+
+/// Fewer tells than `count` wait for more, at most so long.
+#[derive(Clone, Copy, Debug)]
+pub struct Linger {
+    /// As many as one request can carry.
+    pub count: usize,
+    /// Longest wait.
+    pub wait: Duration,
+}
+
 /// What one receive brought.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// The source connected, for the first time or anew. Then the batch has no messages: how many may be asked for
+    /// depends on what was learnt.
+    pub connected: Option<Connected>,
     /// Messages, in the broker's order.
     pub arrivals: Vec<Arrival>,
     /// What could not be read. The ingress sets it aside and acks it.
@@ -63,7 +85,7 @@ pub struct Unreadable {
 /// An inbound queue. `receive` and `settle` run side by side on the ingress thread.
 #[expect(async_fn_in_trait, reason = "a source never leaves its core: no Send bound")]
 pub trait Source {
-    /// What the desk must know of it.
+    /// What the desk must know of it, as far as that is known before it connects.
     fn spec(&self) -> SourceSpec;
 
     /// Messages at the broker that wait, where it can say: read every few seconds, for the metrics.
@@ -71,7 +93,7 @@ pub trait Source {
         None
     }
 
-    /// Called once, on the ingress thread, before anything else.
+    /// Called once, on the ingress thread, before anything else. Does not wait for a broker: `receive` connects.
     ///
     /// # Errors
     /// The source can't be used; the ingress does not start.
@@ -87,10 +109,20 @@ pub trait Source {
     /// receipt is harmless. Never told [`Tell::DeadLetter`]: the port sets such a message aside and then
     /// tells [`Tell::Ack`].
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer>;
+
+    /// How long a few tells wait for more, where a request carries several.
+    fn linger(&self) -> Option<Linger> {
+        None
+    }
+
+    /// `receive` will not be called any more: gives back, in order, what the broker handed over and `receive`
+    /// has not returned. `settle` goes on until all that it did return is settled. The queue's next consumer
+    /// receives nothing before this ends.
+    async fn stop(&self) {}
 }
 
 /// A source's answer to a [`Tell`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Answer {
     /// The ack was confirmed, or lost.
     Closed {
@@ -108,12 +140,8 @@ pub enum Answer {
         /// When it was asked for.
         sent: Moment,
     },
-    /// The source connected anew: receipts of other epochs are void. Comes before any arrival with the
-    /// new epoch.
-    Reconnected {
-        /// The new epoch.
-        epoch: u32,
-    },
+    /// The source connected anew. Comes before any arrival with the new epoch.
+    Connected(Connected),
     /// The dead-letter store could not take it.
     NotSetAside {
         /// Which message.

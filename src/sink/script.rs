@@ -45,6 +45,8 @@ pub(super) enum Failing {
     None,
     /// Every n-th.
     Every(u64),
+    /// The first n.
+    First(u64),
     /// A share of them, chosen by a seeded draw per call number.
     Share { rate: f64, seed: u64 },
 }
@@ -55,6 +57,7 @@ impl Failing {
         match self {
             Self::None => false,
             Self::Every(n) => call.is_multiple_of(n),
+            Self::First(n) => call <= n,
             Self::Share { rate, seed } => draw(seed, call) < rate,
         }
     }
@@ -143,6 +146,7 @@ impl Script {
                 "retry_after" => self.retry_after = Some(header_value(&decode(value))?),
                 "status" => self.failing_status = read_status(value)?,
                 "every" => self.failing = Failing::Every(value.parse().ok().filter(|n| *n > 0)?),
+                "first" => self.failing = Failing::First(value.parse().ok()?),
                 "error_rate" => rate = Some(value.parse().ok().filter(|r| (0.0..=1.0).contains(r))?),
                 "seed" => seed = value.parse().ok()?,
                 "count" => {

@@ -21,6 +21,7 @@ mod limits;
 mod live;
 mod metered;
 mod outcomes;
+mod pauses;
 mod queue;
 mod queue_faults;
 mod replies;

@@ -1,4 +1,4 @@
-//! What the integration tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
+//! What the tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
 
 pub(crate) mod fake;
 pub(crate) mod faults;

@@ -151,6 +151,7 @@ impl Queue {
                 None
             }
             Tell::Extend { ticket } => Some(Answer::Extended { ticket, done: true, sent: Clock.now() }),
+            Tell::Answered { .. } => unreachable!("this source does not judge"),
             Tell::DeadLetter { .. } => unreachable!("a port sets dead letters aside and tells an ack"),
         }
     }
@@ -187,6 +188,7 @@ impl Source for Queue {
             attempts_max: 0,
             deliveries_max: None,
             repeats: false,
+            judges: false,
             batch_max: BATCH_MAX,
         }
     }
@@ -196,7 +198,7 @@ impl Source for Queue {
         if batch.is_empty() {
             tokio::time::sleep(POLL).await;
         }
-        Ok(Batch { arrivals: batch, unreadable: Vec::new() })
+        Ok(Batch { arrivals: batch, ..Batch::default() })
     }
 
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {

@@ -283,6 +283,16 @@ impl Router {
         let _ = self.child.wait();
     }
 
+    /// Stops it in its tracks, as a pause of its host does.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
     pub(crate) fn hang_up(&self) {
         self.signal(Signal::HUP);
     }

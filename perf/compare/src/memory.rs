@@ -30,6 +30,7 @@ pub(crate) fn probe(groups: u64) -> anyhow::Result<()> {
             attempts_max: 0,
             deliveries_max: None,
             repeats: false,
+            judges: false,
             batch_max: 1_000,
         },
         false,

@@ -452,6 +452,9 @@ impl Desk {
         if near {
             flags = flags.with(Flags::NEAR_LIMIT);
         }
+        if spec.judges {
+            flags = flags.with(Flags::JUDGED_BY_SOURCE);
+        }
         Envelope {
             parcel: arrival.parcel,
             ticket: self.tracker.ticket(slot),

@@ -34,7 +34,7 @@ pub use track::{Entry, Newcomer, Receipt, Stage, Tracker};
 use crate::clock::Moment;
 use crate::model::{
     BatchId, Control, DeadReason, DeskTuning, Dispatch, Envelope, IdHash, IdHasher, LaneKey, NackReason,
-    Ordering, Parcel, PoolId, PoolSpec, ShardId, SourceId, Ticket, ToShard,
+    Ordering, Outcome, Parcel, PoolId, PoolSpec, ShardId, SourceId, Ticket, ToShard,
 };
 use crate::shard::PoolShared;
 use capacity::Pools;
@@ -61,6 +61,9 @@ pub struct SourceSpec {
     pub deliveries_max: Option<u16>,
     /// It may hand over a message again although the ack was confirmed (SQS standard queues).
     pub repeats: bool,
+    /// It judges failed calls by rules of its own (the event bus): it is told [`Tell::Answered`], and a delivery
+    /// is one call.
+    pub judges: bool,
     /// Messages asked for at once at most.
     pub batch_max: usize,
 }
@@ -96,6 +99,11 @@ pub enum Tell {
         delay_s: u32,
         /// Why, for the counters.
         reason: NackReason,
+    },
+    /// The call failed, and what becomes of the message is the source's to say. Only where [`SourceSpec::judges`].
+    Answered {
+        /// How it ended.
+        outcome: Outcome,
     },
     /// Keep it hidden for another lease. Confirm with [`Desk::on_extended`].
     Extend {
@@ -170,6 +178,8 @@ pub struct DeskEffects {
 struct Source {
     spec: SourceSpec,
     epoch: u32,
+    /// It was added after an unclean stop, and its broker does not lock groups.
+    quarantined_at: Option<Moment>,
     /// Nothing is asked for before then: older messages may still be hidden from before an unclean stop.
     quiet_until: Moment,
     /// A lease was lost lately: take no more for a while.
@@ -286,6 +296,7 @@ impl Desk {
         self.sources.push(Source {
             spec,
             epoch: 0,
+            quarantined_at: quarantined.then_some(now),
             quiet_until,
             strained_until: Moment::ZERO,
             recent: VecDeque::new(),
@@ -299,9 +310,14 @@ impl Desk {
         self.sources[usize::from(source.0)].retired = true;
     }
 
-    /// The source connected anew: receipts from before are void.
-    pub fn on_epoch(&mut self, source: SourceId, epoch: u32) {
-        self.sources[usize::from(source.0)].epoch = epoch;
+    /// The source connected, perhaps anew: receipts of other epochs are void, and its broker may have said more.
+    pub fn on_connected(&mut self, source: SourceId, epoch: u32, spec: SourceSpec) {
+        let state = &mut self.sources[usize::from(source.0)];
+        if let (Some(since), Some(lease)) = (state.quarantined_at, spec.lease) {
+            state.quiet_until = state.quiet_until.max(since + lease.max(HIDDEN_MAX));
+        }
+        state.epoch = epoch;
+        state.spec = spec;
     }
 
     /// Adds or changes a pool. False if there are too many.

@@ -3,7 +3,7 @@
 use super::track::Stage;
 use super::{Desk, DeskEffects, Tell};
 use crate::clock::Moment;
-use crate::model::{Envelope, Flags, NackReason, Settlement, Ticket, Verdict};
+use crate::model::{Envelope, Flags, NackReason, Outcome, Settlement, Ticket, Verdict};
 
 impl Desk {
     /// A shard is done with a message: tell its source, and make room.
@@ -30,6 +30,7 @@ impl Desk {
                     Tell::DeadLetter { ticket, parcel, reason, status, attempts, dispatch, high_priority };
                 self.close(slot, tell, now, out);
             }
+            Verdict::Answered { outcome } => self.answer_slot(slot, outcome, now, out),
             Verdict::Nack { delay_s, reason } => {
                 self.remember_tries(source, id, envelope.attempts, delay_s, now);
                 self.nack_slot(slot, delay_s, reason, now, out);
@@ -128,6 +129,18 @@ impl Desk {
         }
         if self.is_live(entry.source, entry.receipt) {
             out.tells.push((entry.source, entry.receipt, Tell::Nack { delay_s, reason }));
+        }
+    }
+
+    /// The source judges: for the desk the message is gone. It comes back as another one, if at all.
+    fn answer_slot(&mut self, slot: u32, outcome: Outcome, now: Moment, out: &mut DeskEffects) {
+        while let Some(twin) = self.tracker.take_twin(slot) {
+            self.nack_slot(twin, 0, NackReason::Twin, now, out);
+        }
+        let entry = self.tracker.release(slot);
+        self.count_nack(entry.lane.pool, NackReason::Failed);
+        if self.is_live(entry.source, entry.receipt) {
+            out.tells.push((entry.source, entry.receipt, Tell::Answered { outcome }));
         }
     }
 

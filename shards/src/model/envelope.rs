@@ -45,6 +45,8 @@ impl Flags {
     pub const LAST_OF_BATCH: Self = Self(2);
     /// The broker would soon drop it: hold it rather than give it back without a try.
     pub const NEAR_LIMIT: Self = Self(4);
+    /// Its source judges a failed call: one call is one delivery.
+    pub const JUDGED_BY_SOURCE: Self = Self(8);
 
     /// Both.
     #[must_use]

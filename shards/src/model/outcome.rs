@@ -106,6 +106,11 @@ pub enum Verdict {
         /// Why.
         reason: NackReason,
     },
+    /// Not delivered, and its source has rules of its own for that (the event bus).
+    Answered {
+        /// How the call ended.
+        outcome: Outcome,
+    },
     /// Never deliverable: into the dead-letter store, then forget it.
     DeadLetter {
         /// Why.

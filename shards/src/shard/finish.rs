@@ -2,7 +2,7 @@
 
 use super::breaker::Change;
 use super::lane::State;
-use super::retry::{Next, judge};
+use super::retry::{Next, judge, judge_for_source};
 use super::{Effects, Shard};
 use crate::clock::Moment;
 use crate::model::{
@@ -34,7 +34,12 @@ impl Shard {
         } || self.draining;
         self.put_in_hand(pool);
         self.tell_breaker(origin, outcome, probe, now, out);
-        match judge(outcome, calls, &self.tuning) {
+        let next = if self.lanes.head(lane).flags.has(Flags::JUDGED_BY_SOURCE) {
+            judge_for_source(outcome, calls, &self.tuning)
+        } else {
+            judge(outcome, calls, &self.tuning)
+        };
+        match next {
             Next::Again(pause) if !draining => {
                 self.counts.retried += 1;
                 self.repeat(lane, pause, now);
@@ -42,6 +47,7 @@ impl Shard {
             Next::Again(_) => self.on_failed(lane, 0, outcome, now, out),
             Next::Deliver => self.on_delivered(lane, out),
             Next::Refuse => self.on_refused(lane, outcome, now, out),
+            Next::Answer => self.on_answered(lane, outcome, out),
             Next::Fail { delay_s } => self.on_failed(lane, delay_s, outcome, now, out),
         }
         self.activate(pool);
@@ -105,6 +111,19 @@ impl Shard {
             }
         }
         self.lanes.get_mut(lane).span_max = u16::MAX;
+        self.go_on(lane);
+    }
+
+    /// The source judges it.
+    fn on_answered(&mut self, lane: u32, outcome: Outcome, out: &mut Effects) {
+        let span = self.lanes.get(lane).span;
+        self.count_outcome(lane, outcome.result, span);
+        for _ in 0..span {
+            if let Some(mut envelope) = self.dequeue(lane) {
+                envelope.attempts = envelope.attempts.saturating_add(1);
+                self.settle(envelope, Verdict::Answered { outcome }, out);
+            }
+        }
         self.go_on(lane);
     }
 
@@ -192,7 +211,9 @@ impl Shard {
     pub(super) fn nack_batch(&mut self, lane: u32, verdict: Verdict, out: &mut Effects) {
         let delay_s = match verdict {
             Verdict::Nack { delay_s, .. } => delay_s.max(self.tuning.cascade_delay_s),
-            Verdict::Ack | Verdict::DeadLetter { .. } => self.tuning.cascade_delay_s,
+            Verdict::Ack | Verdict::Answered { .. } | Verdict::DeadLetter { .. } => {
+                self.tuning.cascade_delay_s
+            }
         };
         let reason = if self.is_draining(lane) { NackReason::GivenBack } else { NackReason::Cascade };
         let follow = Verdict::Nack { delay_s, reason };

@@ -347,6 +347,7 @@ impl Shard {
         match verdict {
             Verdict::Ack => self.counts.delivered += 1,
             Verdict::Nack { reason, .. } if reason.is_attempt() => self.counts.failed += 1,
+            Verdict::Answered { .. } => self.counts.failed += 1,
             Verdict::Nack { .. } => self.counts.returned += 1,
             Verdict::DeadLetter { .. } => self.counts.dead += 1,
         }

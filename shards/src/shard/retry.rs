@@ -18,6 +18,8 @@ pub enum Next {
     },
     /// It will never succeed.
     Refuse,
+    /// It failed, and its source says what becomes of it.
+    Answer,
 }
 
 /// The whole policy: `calls` were made in this delivery, the last one ended in `outcome`.
@@ -33,6 +35,20 @@ pub fn judge(outcome: Outcome, calls: u8, tuning: &ShardTuning) -> Next {
                 Next::Fail { delay_s: outcome.effective_delay_s() }
             }
         }
+    }
+}
+
+/// The policy where the source judges: any 2xx is a delivery whatever its body says, one call is one delivery, but
+/// for a kept connection that turned out to be closed.
+#[must_use]
+pub(super) fn judge_for_source(outcome: Outcome, calls: u8, tuning: &ShardTuning) -> Next {
+    match outcome.fault {
+        Fault::None => Next::Deliver,
+        Fault::NotYet if matches!(outcome.status, 200..=299) => Next::Deliver,
+        Fault::Stale if calls < tuning.calls_max => Next::Again(Duration::ZERO),
+        // Not called: no attempt is spent.
+        Fault::CircuitOpen => Next::Fail { delay_s: outcome.effective_delay_s() },
+        _ => Next::Answer,
     }
 }
 
@@ -102,5 +118,26 @@ mod tests {
         for (outcome, calls, want, why) in rows {
             assert_eq!(judge(outcome, calls, &tuning), want, "{why}: {outcome:?}");
         }
+    }
+
+    #[test]
+    fn where_the_source_judges_one_call_is_one_delivery() {
+        let tuning = ShardTuning::default();
+        let failed = Outcome::failed;
+        let rows = [
+            (Outcome::success(204), Next::Deliver, "2xx"),
+            (failed(ErrorProcess, Fault::NotYet, 200, 7), Next::Deliver, "2xx, whatever its body says"),
+            (failed(ErrorConfig, Fault::Http, 404, 0), Next::Answer, "4xx"),
+            (failed(ErrorProcess, Fault::Http, 503, 0), Next::Answer, "5xx is not repeated here"),
+            (failed(ErrorProcess, Fault::RateLimited, 425, 0), Next::Answer, "425"),
+            (Outcome::timeout(), Next::Answer, "timeout"),
+            (Outcome::network(), Next::Answer, "I/O error"),
+            (Outcome::stale(), Next::Again(Duration::ZERO), "it may not have arrived"),
+            (failed(ErrorConnection, Fault::CircuitOpen, 0, 5), Next::Fail { delay_s: 5 }, "not called"),
+        ];
+        for (outcome, want, why) in rows {
+            assert_eq!(judge_for_source(outcome, 1, &tuning), want, "{why}: {outcome:?}");
+        }
+        assert_eq!(judge_for_source(Outcome::stale(), tuning.calls_max, &tuning), Next::Answer);
     }
 }

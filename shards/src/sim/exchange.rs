@@ -167,6 +167,7 @@ impl World {
                     let done = self.on_ack(source, receipt);
                     ticket.map(|ticket| Answer::Closed { ticket, done })
                 }
+                Tell::Answered { .. } => unreachable!("no simulated source judges"),
                 Tell::Nack { delay_s, .. } => {
                     self.on_nack(life, source, receipt, delay_s);
                     None

@@ -22,7 +22,7 @@ impl World {
         for (at, source) in self.plan.sources.iter().enumerate() {
             let id = process.desk.add_source(source.spec, unclean, self.now);
             process.ports[at].epoch = self.brokers[at].epoch;
-            process.desk.on_epoch(id, self.brokers[at].epoch);
+            process.desk.on_connected(id, self.brokers[at].epoch, source.spec);
         }
         self.wake_desk(&mut process, self.now);
         self.process = Some(process);
@@ -93,7 +93,7 @@ impl World {
         let Some(mut process) = self.process.take() else { return };
         let epoch = self.brokers[source].epoch;
         process.ports[source].epoch = epoch;
-        process.desk.on_epoch(source_id(source), epoch);
+        process.desk.on_connected(source_id(source), epoch, self.plan.sources[source].spec);
         // What was to be told to the old connection can't be.
         self.wake_desk(&mut process, self.now);
         self.process = Some(process);

@@ -379,7 +379,7 @@ impl Oracle {
                     });
                 }
             }
-            Tell::Extend { .. } | Tell::DeadLetter { .. } => {}
+            Tell::Extend { .. } | Tell::Answered { .. } | Tell::DeadLetter { .. } => {}
         }
     }
 

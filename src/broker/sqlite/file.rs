@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::claims::Consumer;
+use super::inode::Inode;
 use super::keeper::Keeper;
 use super::request::{Reply, Request};
 use super::schema::{self, Durability};
@@ -74,6 +75,8 @@ fn micros(took: Duration) -> u64 {
 /// An open file and its keeper, which ends with the last user.
 pub(super) struct QueueFile {
     requests: flume::Sender<Request>,
+    /// Where its name led when it was opened.
+    inode: Inode,
     pub(super) gauges: Arc<Gauges>,
     consumers: AtomicU32,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -84,7 +87,9 @@ impl QueueFile {
     pub(super) fn open(path: &Path, durability: Durability) -> io::Result<Arc<Self>> {
         let path = whole(path)?;
         let mut open = OPEN.lock();
-        if let Some(file) = open.get(&path).and_then(Weak::upgrade) {
+        // One that was deleted or replaced is left to those who have it: whoever comes now wants what is there.
+        let known = open.get(&path).and_then(Weak::upgrade);
+        if let Some(file) = known.filter(|file| file.inode.check(&path).is_ok()) {
             return Ok(file);
         }
         let file = Arc::new(Self::start(&path, durability)?);
@@ -100,11 +105,12 @@ impl QueueFile {
 
     fn start(path: &Path, durability: Durability) -> io::Result<Self> {
         let conn = schema::open(path, durability)?;
+        let inode = Inode::of(path)?;
         let (requests, receiver) = flume::unbounded();
         let gauges = Arc::new(Gauges::default());
         let keeper = Keeper::new(path, conn, receiver, Arc::clone(&gauges))?;
         let thread = std::thread::Builder::new().name("queue-keeper".into()).spawn(move || keeper.run())?;
-        Ok(Self { requests, gauges, consumers: AtomicU32::new(1), thread: Mutex::new(Some(thread)) })
+        Ok(Self { requests, inode, gauges, consumers: AtomicU32::new(1), thread: Mutex::new(Some(thread)) })
     }
 
     /// A new consumer.

@@ -31,6 +31,8 @@ impl Inode {
             Err(error) if error.kind() == io::ErrorKind::NotFound => "deleted or moved".to_owned(),
             Err(error) => return Err(format!("can't be looked at: {error}")),
         };
-        Err(format!("was {happened} while it was open: put it back, or restart to use what is there now"))
+        Err(format!(
+            "was {happened} while it was open: put it back; else its consumer's next restart uses what is there then"
+        ))
     }
 }

@@ -77,6 +77,7 @@ impl Source for SqliteQueue {
             attempts_max: self.consume.attempts_max,
             deliveries_max: None,
             repeats: false,
+            judges: false,
             batch_max: BATCH_MAX,
         }
     }
@@ -91,7 +92,7 @@ impl Source for SqliteQueue {
         let answer = self.file.ask(|reply| Request::Receive(Receive { consumer, max, lease, poll, reply }));
         let taken = answer.recv_async().await.map_err(ended).and_then(|taken| taken);
         let taken = taken.map_err(ReceiveError::Unreachable)?;
-        let mut batch = Batch { arrivals: Vec::with_capacity(taken.len()), unreadable: Vec::new() };
+        let mut batch = Batch { arrivals: Vec::with_capacity(taken.len()), ..Batch::default() };
         for taken in taken {
             read(taken, scope, &mut batch);
         }
@@ -133,6 +134,7 @@ fn translate(tell: &Tell) -> (Told, Ask) {
             (Told::Nack { delay_s: *delay_s, tried: reason.is_attempt() }, Ask::Nothing)
         }
         Tell::Extend { ticket } => (Told::Extend, Ask::Extended(*ticket)),
+        Tell::Answered { .. } => unreachable!("this source does not judge"),
         Tell::DeadLetter { .. } => unreachable!("a port sets dead letters aside and tells an ack"),
     }
 }

@@ -23,6 +23,7 @@ fn strict() -> SourceSpec {
         attempts_max: 0,
         deliveries_max: None,
         repeats: false,
+        judges: false,
         batch_max: 10,
     }
 }
@@ -91,6 +92,7 @@ impl Bench {
                 Tell::Ack { .. } => "ack".to_owned(),
                 Tell::Nack { delay_s, reason } => format!("nack {delay_s} {reason:?}"),
                 Tell::Extend { .. } => "extend".to_owned(),
+                Tell::Answered { outcome } => format!("answered {}", outcome.status),
                 Tell::DeadLetter { .. } => "dead".to_owned(),
             };
             (receipt.key, words)
@@ -286,7 +288,7 @@ fn a_receipt_of_another_epoch_is_never_used() {
     let mut bench = Bench::new(strict(), 1);
     bench.arrive(&[(1, "g")]);
     let envelope = bench.runs().remove(0);
-    bench.desk.on_epoch(bench.source, 1);
+    bench.desk.on_connected(bench.source, 1, strict());
     bench.settle(envelope, Verdict::Ack);
     assert_eq!(bench.tells(), [], "D4");
     let mut again = bench.arrival(1, 1, "g");

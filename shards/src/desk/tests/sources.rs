@@ -65,3 +65,15 @@ fn behind_a_held_message_that_comes_again_nothing_of_its_batch_runs() {
     assert_eq!(ids(&bench.runs()), ["3"], "were 1 to fail now, 2 would have overtaken it");
     assert_eq!(bench.tells(), told(&[(3, "nack 0 NoRoom")]));
 }
+
+#[test]
+fn where_the_source_judges_it_is_told_the_answer_and_the_message_is_gone() {
+    let mut bench = Bench::new(SourceSpec { judges: true, ordering: Ordering::None, ..strict() }, 1);
+    bench.arrive(&[(1, "g")]);
+    let envelope = bench.runs().remove(0);
+    assert!(envelope.flags.has(Flags::JUDGED_BY_SOURCE), "the shard knows too");
+    let outcome = Outcome::failed(Mediation::ErrorProcess, Fault::Http, 503, 0);
+    bench.settle(envelope, Verdict::Answered { outcome });
+    assert_eq!(bench.tells(), told(&[(1, "answered 503")]));
+    assert_eq!(bench.desk.held(), 0);
+}

@@ -1,0 +1,79 @@
+//! The broker or the router killed again and again under load, judged from the publisher's and the sink's logs.
+//! `make faults` runs the full counts: `KILLS=30 MESSAGES=100000`.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::stage::{SOON, Stage};
+use crate::support::faults::{Chance, count, let_work};
+use crate::support::router::Router;
+use crate::support::wait::until;
+
+/// Calls in flight at most.
+const CONCURRENCY: u64 = 16;
+const FLAGS: [&str; 6] =
+    ["--pool", "DEFAULT-POOL=16", "--set", "health.interval=1s", "--set", "health.poll-age-max=20s"];
+/// A call so long that a slice of messages outlasts the pause before a kill.
+const SCRIPT: &str = "/slow?ms=5";
+const GROUPS: u64 = 64;
+/// Messages published before each kill in a short run.
+const SLICE: u64 = 800;
+/// Per message in a full run, on top of [`SOON`].
+const PER_MESSAGE: Duration = Duration::from_millis(5);
+
+/// Publishes in slices; after each one `kill` does its work while the router is busy.
+fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<Router>)) -> (u64, Value) {
+    let (kills, mut chance) = (count("KILLS", 3), Chance::new());
+    let slice = (count("MESSAGES", SLICE * kills) / kills).max(1);
+    let queue = stage.queue("q");
+    let mut router = Some(stage.router(&[&queue], &FLAGS));
+    let start = Instant::now();
+    for turn in 0..kills {
+        let drafts = stage.drafts(turn * slice, slice, GROUPS, SCRIPT);
+        stage.publish(&queue, &drafts);
+        // It is at work, and in the middle of it.
+        let before = stage.sink.stats().answers;
+        let log = || stage.dir.logs();
+        until(SOON, "the router works", || stage.sink.stats().answers > before + 20, log);
+        let_work(chance.millis(0, 200));
+        kill(stage, &mut router);
+        println!(
+            "{:<10} kill {} of {kills} after {:.0} s, {} answers",
+            stage.broker.name(),
+            turn + 1,
+            start.elapsed().as_secs_f32(),
+            stage.sink.stats().answers
+        );
+    }
+    let all = usize::try_from(kills * slice).expect("few");
+    stage.wait_delivered_within(all, SOON + PER_MESSAGE * u32::try_from(all).expect("few"));
+    stage.wait_empty(&queue);
+    let bound = usize::try_from(CONCURRENCY * 2 * kills).expect("few");
+    let verdict = stage.judge(bound);
+    println!("{:<10} {kills} kills: {verdict}", stage.broker.name());
+    (kills, verdict)
+}
+
+fn told(verdict: &Value) -> String {
+    format!("{} lost, {} out of order, duplicates within bounds", verdict["lost"], verdict["out_of_order"])
+}
+
+/// The server is killed and started again.
+pub(super) fn broker_kills(stage: &mut Stage<'_>) -> String {
+    let (_, verdict) = play(stage, |stage, _| {
+        stage.broker.kill();
+        let_work(Duration::from_millis(100));
+        stage.broker.start();
+    });
+    told(&verdict)
+}
+
+/// The router is killed and started again.
+pub(super) fn router_kills(stage: &mut Stage<'_>) -> String {
+    let (_, verdict) = play(stage, |stage, router| {
+        router.take().expect("one runs").kill();
+        *router = Some(stage.start(&FLAGS));
+    });
+    told(&verdict)
+}

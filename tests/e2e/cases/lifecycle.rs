@@ -1,0 +1,88 @@
+//! Consumers that end, hang, or are replaced.
+
+use std::time::Duration;
+
+use crate::proxy::Proxy;
+use crate::stage::{SOON, Stage};
+use crate::support::faults::let_work;
+use crate::support::wait::until;
+
+/// SIGTERM under load: calls end, the rest is back at the broker at once, nothing is doubled.
+pub(super) fn graceful_stop(stage: &mut Stage<'_>) -> String {
+    let queue = stage.queue("q");
+    let drafts = stage.drafts(0, 200, 20, "/slow?ms=100");
+    stage.publish(&queue, &drafts);
+    let first = stage.router(&[&queue], &["--pool", "DEFAULT-POOL=4"]);
+    stage.wait_delivered(12);
+    let (status, took) = first.stop();
+    assert_eq!(status.code(), Some(0), "it ended as asked");
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    let broker = &mut *stage.broker;
+    let mut held = broker.counts(&queue).held;
+    let mut is_free = || {
+        held = broker.counts(&queue).held;
+        held == 0
+    };
+    until(Duration::from_secs(5), "nothing is held any more", &mut is_free, || ());
+    let delivered = stage.sink.delivered().len();
+    let left = stage.broker.counts(&queue).left;
+    assert_eq!(left, 200 - delivered as u64, "acked or back, each of them");
+    let _second = stage.router(&[&queue], &[]);
+    stage.wait_delivered(200);
+    stage.wait_empty(&queue);
+    let verdict = stage.judge(0);
+    format!(
+        "exit 0, nothing held; the next router delivered the rest: {} doubled, {} out of order",
+        verdict["duplicates"], verdict["out_of_order"]
+    )
+}
+
+/// A connection that hangs without a word is noticed, and the consumer replaced.
+pub(super) fn stalled_consumer(stage: &mut Stage<'_>) -> String {
+    let queue = stage.queue("q");
+    let proxy = Proxy::new(stage.broker.address());
+    let flags = ["--set", "health.interval=1s", "--set", "health.poll-age-max=4s"];
+    let router = stage.router_at(&queue, proxy.address, &flags);
+    let first = stage.drafts(0, 10, 2, "/ok");
+    stage.publish(&queue, &first);
+    stage.wait_delivered(10);
+    proxy.hang();
+    let_work(Duration::from_millis(200));
+    let second = stage.drafts(10, 10, 2, "/ok");
+    stage.publish(&queue, &second);
+    let opened = proxy.opened();
+    until(SOON, "it connects anew", || proxy.opened() > opened, || router.log());
+    stage.wait_delivered(20);
+    let counts = stage.wait_empty(&queue);
+    let verdict = stage.judge(2);
+    format!(
+        "hung connection replaced; 20 delivered, {} out of order, {} left",
+        verdict["out_of_order"], counts.left
+    )
+}
+
+/// A changed setting builds a new consumer next to a busy one: nothing is lost or overtaken.
+pub(super) fn consumer_replaced(stage: &mut Stage<'_>) -> String {
+    let queue = stage.queue("q");
+    let drafts = stage.drafts(0, 300, 10, "/slow?ms=10");
+    stage.publish(&queue, &drafts);
+    let router = stage.router(&[&queue], &["--pool", "DEFAULT-POOL=8"]);
+    for connections in [2, 3] {
+        stage.wait_delivered(connections * 30);
+        let path = stage.dir.join("corelane.toml");
+        let config = std::fs::read_to_string(&path).expect("the config");
+        let config =
+            config.lines().filter(|line| !line.starts_with("connections")).collect::<Vec<_>>().join("\n");
+        std::fs::write(&path, format!("{config}\nconnections = {connections}\n")).expect("it is written");
+        router.hang_up();
+    }
+    stage.wait_delivered(300);
+    let counts = stage.wait_empty(&queue);
+    let verdict = stage.judge(0);
+    let log = router.log();
+    assert!(log.matches(&*queue).count() >= 1, "{log}");
+    format!(
+        "replaced twice under load: {} lost, {} doubled, {} out of order, {} left",
+        verdict["lost"], verdict["duplicates"], verdict["out_of_order"], counts.left
+    )
+}
