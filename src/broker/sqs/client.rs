@@ -37,6 +37,14 @@ pub(super) struct Learnt {
     pub(super) deliveries_max: Option<u16>,
 }
 
+/// A poll that failed.
+#[derive(Debug)]
+pub(super) struct PollError {
+    /// SQS may have handed over messages in an answer that never came.
+    pub(super) unheard: bool,
+    pub(super) error: ReceiveError,
+}
+
 /// A queue as it is spoken to. Cheap to copy.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
@@ -102,7 +110,7 @@ impl Link {
         max: i32,
         wait: Duration,
         lease: Duration,
-    ) -> Result<Vec<Message>, ReceiveError> {
+    ) -> Result<Vec<Message>, PollError> {
         let once = aws_sdk_sqs::config::Builder::new().retry_config(RetryConfig::disabled());
         let got = self
             .client
@@ -117,7 +125,7 @@ impl Link {
             .config_override(once)
             .send()
             .await
-            .map_err(|error| self.refusal(&error))?;
+            .map_err(|error| PollError { unheard: may_have_arrived(&error), error: self.refusal(&error) })?;
         Ok(got.messages.unwrap_or_default())
     }
 
@@ -196,6 +204,18 @@ impl Link {
         }
         let text = format!("SQS {}: {}", self.url, DisplayErrorContext(error));
         ReceiveError::Unreachable(io::Error::other(text))
+    }
+}
+
+/// Was the request sent, and its answer lost? Only a connection that could not be made says for sure that it was not.
+fn may_have_arrived<E: std::error::Error + 'static>(error: &SdkError<E>) -> bool
+where
+    SdkError<E>: std::error::Error,
+{
+    match error {
+        SdkError::ConstructionFailure(_) | SdkError::ServiceError(_) => false,
+        SdkError::DispatchFailure(_) => !DisplayErrorContext(error).to_string().contains("(Connect)"),
+        _ => true,
     }
 }
 

@@ -3,6 +3,8 @@
 //! - Q1: a receive that was sent is never abandoned; what it brings too late goes back at once.
 //! - Q2: acks, extensions and nacks use a message's newest handle.
 //! - Q3: no more is asked for than fits: polls that are out count as what they may bring.
+//! - Q4: where SQS does not lock groups and an answer was lost, nothing is asked for until what it may have brought is
+//!   visible again.
 
 mod address;
 mod client;
@@ -23,7 +25,7 @@ use crate::message;
 use crate::topology::QueueEntry;
 
 use address::Address;
-use client::Link;
+use client::{Link, PollError};
 use handles::Handles;
 
 /// Messages in one request: SQS's limit.
@@ -32,6 +34,8 @@ const REQUEST_MAX: usize = 10;
 const LINGER: Duration = Duration::from_millis(2);
 /// Requests of one settling that are under way at once.
 const SETTLING_MAX: usize = 16;
+/// The longest that a receive sleeps while it may not ask.
+const QUIET_NAP: Duration = Duration::from_secs(1);
 /// Lease until the queue has said its own.
 const LEASE_ASSUMED: Duration = Duration::from_secs(30);
 
@@ -52,7 +56,7 @@ pub struct SqsTuning {
 struct Polled {
     at: Moment,
     asked: usize,
-    messages: Result<Vec<Message>, ReceiveError>,
+    messages: Result<Vec<Message>, PollError>,
 }
 
 /// A consumer of an SQS queue.
@@ -67,6 +71,8 @@ pub struct SqsQueue {
     asked: Cell<usize>,
     polls: Cell<usize>,
     polled: (flume::Sender<Polled>, flume::Receiver<Polled>),
+    /// What an unheard answer brought may be hidden until then, and newer messages must not overtake it.
+    quiet_until: Cell<Moment>,
 }
 
 impl SqsQueue {
@@ -83,6 +89,7 @@ impl SqsQueue {
             asked: Cell::new(0),
             polls: Cell::new(0),
             polled: flume::unbounded(),
+            quiet_until: Cell::new(Moment::ZERO),
         }
     }
 
@@ -108,10 +115,20 @@ impl SqsQueue {
         Ok(Batch { connected: Some(Connected { epoch: 0, spec }), ..Batch::default() })
     }
 
+    fn is_strict(&self) -> bool {
+        self.spec_with(None).ordering == Ordering::Strict
+    }
+
+    /// Polls at once. Where order rests on the order of hand-overs there is one: of two answers nobody knows which
+    /// SQS gave first.
+    fn polls_max(&self) -> usize {
+        if self.is_strict() { 1 } else { usize::from(self.entry.connections.get()) }
+    }
+
     /// Sends polls for what fits, one per connection at most.
     fn send_polls(&self, link: &Link, max: usize) {
         let most = usize::from(self.tuning.messages_per_poll).clamp(1, REQUEST_MAX);
-        while self.polls.get() < usize::from(self.entry.connections.get()) {
+        while self.polls.get() < self.polls_max() {
             let room = max.saturating_sub(self.asked.get());
             if room == 0 && self.polls.get() > 0 {
                 return;
@@ -128,12 +145,21 @@ impl SqsQueue {
         }
     }
 
-    /// Takes what a poll brought, and says whether it is too old to be kept.
+    /// Takes what a poll brought, and says whether it must go back: it is too old, or an older one is hidden.
     fn take(&self, polled: Polled) -> Result<(Vec<Message>, bool), ReceiveError> {
+        let now = Clock.now();
         self.polls.set(self.polls.get() - 1);
         self.asked.set(self.asked.get() - polled.asked);
-        let is_late = Clock.now().since(polled.at) >= self.lease.get() / 2;
-        Ok((polled.messages?, is_late))
+        let goes_back = now.since(polled.at) >= self.lease.get() / 2 || now < self.quiet_until.get();
+        match polled.messages {
+            Ok(messages) => Ok((messages, goes_back)),
+            Err(PollError { unheard, error }) => {
+                if unheard && self.is_strict() {
+                    self.quiet_until.set(now + self.lease.get());
+                }
+                Err(error)
+            }
+        }
     }
 
     fn read(&self, got: Message, scope: Scope, batch: &mut Batch) {
@@ -190,15 +216,22 @@ impl Source for SqsQueue {
     async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
         let link = self.link.borrow().clone();
         let Some(link) = link else { return self.connect().await };
-        self.send_polls(&link, max.get());
+        let quiet = self.quiet_until.get().since(Clock.now());
+        if !quiet.is_zero() && self.polls.get() == 0 {
+            tokio::time::sleep(quiet.min(QUIET_NAP)).await;
+            return Ok(Batch::default());
+        }
+        if quiet.is_zero() {
+            self.send_polls(&link, max.get());
+        }
         let Ok(first) = self.polled.1.recv_async().await else { return Ok(Batch::default()) };
         let mut batch = Batch::default();
         let mut next = Some(first);
         while let Some(polled) = next.take() {
             let asked = polled.asked;
-            let (messages, is_late) = self.take(polled)?;
+            let (messages, goes_back) = self.take(polled)?;
             let is_partial = !messages.is_empty() && messages.len() < asked;
-            if is_late {
+            if goes_back {
                 self.give_back(&link, messages).await;
             } else {
                 messages.into_iter().for_each(|message| self.read(message, scope, &mut batch));

@@ -62,7 +62,8 @@ impl Sqs {
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("sqs: a free port");
         let log = std::fs::File::create(dir.join("server.log")).expect("sqs: a log");
         let child = Command::new(place.join("bin/hypercorn"))
-            .args(["--bind", &free.to_string(), "ministack.app:app"])
+            // No worker of its own: it would outlive the process that we can end.
+            .args(["--workers", "0", "--bind", &free.to_string(), "ministack.app:app"])
             .current_dir(dir.path())
             .env("HOME", dir.path())
             .env("TMPDIR", dir.path())
