@@ -6,7 +6,7 @@ use std::time::Duration;
 use shards::model::SourceId;
 
 use crate::broker::sqlite::{Durability, SqliteWriter};
-use crate::broker::{self, Queue};
+use crate::broker::{self, Queue, Tuning};
 use crate::ingress::{Command, Handle, IngressSnapshot};
 use crate::topology::{QueueEntry, QueueUri};
 
@@ -26,6 +26,7 @@ struct Consumer {
 /// All of them, in the order of the config.
 pub(super) struct Consumers {
     handle: Handle<Queue>,
+    tuning: Tuning,
     all: Vec<Consumer>,
     /// Files of consumers that are leaving. Kept until they are gone, so that the last to let go of a file,
     /// who waits for its keeper, is never the ingress.
@@ -37,8 +38,8 @@ pub(super) struct Consumers {
 const PATIENCE_MAX: u32 = 64;
 
 impl Consumers {
-    pub(super) const fn new(handle: Handle<Queue>, unclean: bool) -> Self {
-        Self { handle, all: Vec::new(), leaving: Vec::new(), unclean }
+    pub(super) const fn new(handle: Handle<Queue>, tuning: Tuning, unclean: bool) -> Self {
+        Self { handle, tuning, all: Vec::new(), leaving: Vec::new(), unclean }
     }
 
     /// Consumes a queue from now on. A queue that can't be opened stays in the list and is tried again.
@@ -65,7 +66,7 @@ impl Consumers {
             }
             _ => None,
         };
-        let make = broker::make(entry)?;
+        let make = broker::make(entry, &self.tuning)?;
         let answer = self
             .handle
             .add_source(&entry.name, &entry.uri.to_string(), make, self.unclean)

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::admin::{self, Admin};
-use crate::broker::Queue;
+use crate::broker::{self, Queue};
 use crate::config::{Provenance, Settings};
 use crate::core::{Core, CoreSpec};
 use crate::deadletter::DeadLetterStore;
@@ -121,7 +121,7 @@ async fn start(
     greet(&settings, &plan, &chosen, address);
     let poll_age_max = settings.health.poll_age_max;
     let mut control = Control {
-        consumers: Consumers::new(core.handle().clone(), marker.was_unclean()),
+        consumers: Consumers::new(core.handle().clone(), tuning_of(&settings), marker.was_unclean()),
         frame: frame(&settings, &plan, &chosen),
         settings,
         reload,
@@ -259,6 +259,19 @@ fn frame(settings: &Settings, plan: &Plan, chosen: &Chosen) -> View {
         memory_budget: settings.desk.memory_budget as u64,
         shards: plan.shards.iter().enumerate().map(shard).collect(),
         ..View::default()
+    }
+}
+
+/// What the adapters are told of the settings.
+fn tuning_of(settings: &Settings) -> broker::Tuning {
+    let sqs = &settings.sqs;
+    broker::Tuning {
+        sqs: broker::sqs::SqsTuning {
+            messages_per_poll: sqs.messages_per_poll,
+            wait: sqs.wait,
+            endpoint: sqs.endpoint.clone(),
+            partial_batch_pause: sqs.partial_batch_pause,
+        },
     }
 }
 

@@ -1,6 +1,7 @@
 //! The brokers under test.
 
 pub(crate) mod sqlite;
+pub(crate) mod sqs;
 
 use super::broker::Broker;
 
@@ -11,4 +12,8 @@ pub(crate) struct Kind {
 }
 
 /// All of them, in the order of the table.
-pub(crate) const KINDS: &[Kind] = &[Kind { name: "sqlite", start: sqlite::start }];
+pub(crate) const KINDS: &[Kind] = &[
+    Kind { name: "sqlite", start: sqlite::start },
+    Kind { name: "sqs", start: sqs::start },
+    Kind { name: "sqs-standard", start: sqs::start_standard },
+];
