@@ -1,5 +1,6 @@
 //! The brokers under test.
 
+pub(crate) mod nats;
 pub(crate) mod sqlite;
 
 use super::broker::Broker;
@@ -11,4 +12,5 @@ pub(crate) struct Kind {
 }
 
 /// All of them, in the order of the table.
-pub(crate) const KINDS: &[Kind] = &[Kind { name: "sqlite", start: sqlite::start }];
+pub(crate) const KINDS: &[Kind] =
+    &[Kind { name: "sqlite", start: sqlite::start }, Kind { name: "nats", start: nats::start }];
