@@ -81,7 +81,8 @@ pub(super) struct Session {
     answers: JoinHandle<()>,
     /// Held while words are sent.
     telling: Mutex<()>,
-    news: RefCell<Subscriber>,
+    /// What the server gave up; `None` = that is another's to hear.
+    news: RefCell<Option<Subscriber>>,
     pull: Cell<Option<Pull>>,
     pulls: Cell<u64>,
 }
@@ -114,7 +115,7 @@ impl Session {
             answers: tokio::task::spawn_local(read_answers(answers, Rc::clone(&ledger))),
             telling: Mutex::new(()),
             ledger,
-            news: RefCell::new(news),
+            news: RefCell::new(Some(news)),
             pull: Cell::new(None),
             pulls: Cell::new(0),
             client,
@@ -265,7 +266,8 @@ impl Session {
     /// A message that the server gave up since the last call. Does not wait.
     pub(super) fn given_up(&self) -> Option<GivenUp> {
         let mut context = Context::from_waker(Waker::noop());
-        let Poll::Ready(Some(news)) = poll(&self.news, &mut context) else { return None };
+        let mut news = self.news.borrow_mut();
+        let Poll::Ready(Some(news)) = Pin::new(news.as_mut()?).poll_next(&mut context) else { return None };
         match serde_json::from_slice(&news.payload) {
             Ok(given_up) => Some(given_up),
             Err(error) => {
@@ -273,6 +275,11 @@ impl Session {
                 None
             }
         }
+    }
+
+    /// Hears no more of what the server gives up, so that another consumer does.
+    pub(super) fn stop_listening(&self) {
+        self.news.take();
     }
 
     /// A message by its place in the stream; `Ok(None)` = it is not there any more.

@@ -73,6 +73,8 @@ pub struct NatsQueue {
     asked_until: Cell<Moment>,
     /// Hand-overs that were not seen may be hidden until then.
     quiet_until: Cell<Moment>,
+    /// It receives no more, only settles.
+    stopped: Cell<bool>,
 }
 
 impl NatsQueue {
@@ -104,6 +106,7 @@ impl NatsQueue {
             consumer_seq: Cell::new(None),
             asked_until: Cell::new(Moment::ZERO),
             quiet_until: Cell::new(Moment::ZERO),
+            stopped: Cell::new(false),
         })
     }
 
@@ -125,6 +128,9 @@ impl NatsQueue {
         }
         let lease = self.visibility.unwrap_or(LEASE_DEFAULT);
         let session = Rc::new(Session::open(&self.address, lease, self.asked_until.get()).await?);
+        if self.stopped.get() {
+            session.stop_listening();
+        }
         self.learn(&session);
         self.session.replace(Some(Rc::clone(&session)));
         Ok(session)
@@ -302,7 +308,9 @@ impl Source for NatsQueue {
     }
 
     async fn stop(&self) {
+        self.stopped.set(true);
         let Some(session) = self.live() else { return };
+        session.stop_listening();
         let left = session.leftovers().await;
         let back = left.into_iter().filter_map(|message| Some((message.reply?, wire::nak(0)))).collect();
         session.tell(back, settle::deadline()).await;
