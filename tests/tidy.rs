@@ -181,7 +181,7 @@ const EDGE: [(&str, &[&str]); 13] = [
     ("topology", &["secret"]),
     ("view", &[]),
     ("ingress", &["view"]),
-    ("broker", &["ingress", "message", "topology"]),
+    ("broker", &["ingress", "message", "secret", "topology"]),
     ("deadletter", &["ingress", "broker", "message", "view"]),
     ("telemetry", &["view"]),
     ("admin", &["view", "telemetry", "message", "report"]),

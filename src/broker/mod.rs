@@ -1,6 +1,7 @@
 //! Adapters: one folder or file per broker, each a [`crate::ingress::Source`]; [`Queue`] is any of them.
 
 pub mod memory;
+pub mod nats;
 pub mod sqlite;
 pub mod sqs;
 
@@ -12,6 +13,7 @@ use shards::desk::{Receipt, SourceSpec, Tell};
 
 use crate::ingress::{Answer, Batch, Linger, MakeSource, ReceiveError, Scope, Source};
 use crate::topology::{QueueEntry, QueueUri};
+use nats::NatsQueue;
 use sqlite::{Consume, Durability, SqliteQueue};
 use sqs::{SqsQueue, SqsTuning};
 
@@ -24,6 +26,8 @@ pub enum Queue {
     Sqlite(SqliteQueue),
     /// Amazon's, or one that speaks like it.
     Sqs(Box<SqsQueue>),
+    /// A JetStream consumer.
+    Nats(Box<NatsQueue>),
 }
 
 /// Settings of all queues of a kind.
@@ -36,7 +40,7 @@ pub struct Tuning {
 /// How to make a consumer of a queue, on the ingress thread.
 ///
 /// # Errors
-/// This version has no adapter for its broker.
+/// Its URI is wrong, or this version has no adapter for its broker.
 pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>> {
     match &entry.uri {
         QueueUri::Sqlite(path) => {
@@ -53,60 +57,62 @@ pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>
             let (url, entry, tuning) = (url.clone(), entry.clone(), tuning.sqs.clone());
             Ok(Box::new(move || Ok(Queue::Sqs(Box::new(SqsQueue::new(&url, &entry, tuning))))))
         }
+        QueueUri::Nats(_) => checked(entry, |entry| NatsQueue::new(entry).map(Box::new).map(Queue::Nats)),
         other => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("this version has no {} adapter: use a sqlite: queue", other.broker()),
+            format!("this version has no {} adapter: use another queue", other.broker()),
         )),
     }
 }
 
+/// Makes it now, so that a wrong URI is told here; and again there, since a consumer stays on its thread.
+fn checked(entry: &QueueEntry, make: fn(&QueueEntry) -> io::Result<Queue>) -> io::Result<MakeSource<Queue>> {
+    drop(make(entry)?);
+    let entry = entry.clone();
+    Ok(Box::new(move || make(&entry)))
+}
+
+/// The same call on whichever it is.
+macro_rules! whichever {
+    ($any:expr, $queue:ident => $call:expr) => {
+        match $any {
+            Queue::Sqlite($queue) => $call,
+            Queue::Sqs($queue) => $call,
+            Queue::Nats($queue) => $call,
+        }
+    };
+}
+
 impl Source for Queue {
     fn spec(&self) -> SourceSpec {
-        match self {
-            Self::Sqlite(queue) => queue.spec(),
-            Self::Sqs(queue) => queue.spec(),
-        }
+        whichever!(self, queue => queue.spec())
     }
 
     fn open(&mut self) -> io::Result<()> {
-        match self {
-            Self::Sqlite(queue) => queue.open(),
-            Self::Sqs(queue) => queue.open(),
-        }
+        whichever!(self, queue => queue.open())
     }
 
     fn linger(&self) -> Option<Linger> {
-        match self {
-            Self::Sqlite(queue) => queue.linger(),
-            Self::Sqs(queue) => queue.linger(),
-        }
+        whichever!(self, queue => queue.linger())
+    }
+
+    fn settles_at_once(&self) -> usize {
+        whichever!(self, queue => queue.settles_at_once())
     }
 
     async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
-        match self {
-            Self::Sqlite(queue) => queue.receive(scope, max).await,
-            Self::Sqs(queue) => queue.receive(scope, max).await,
-        }
+        whichever!(self, queue => queue.receive(scope, max).await)
     }
 
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {
-        match self {
-            Self::Sqlite(queue) => queue.settle(tells).await,
-            Self::Sqs(queue) => queue.settle(tells).await,
-        }
+        whichever!(self, queue => queue.settle(tells).await)
     }
 
     async fn depth(&self) -> Option<u64> {
-        match self {
-            Self::Sqlite(queue) => queue.depth().await,
-            Self::Sqs(queue) => queue.depth().await,
-        }
+        whichever!(self, queue => queue.depth().await)
     }
 
     async fn stop(&self) {
-        match self {
-            Self::Sqlite(queue) => queue.stop().await,
-            Self::Sqs(queue) => queue.stop().await,
-        }
+        whichever!(self, queue => queue.stop().await);
     }
 }

@@ -37,7 +37,8 @@ pub(super) struct Port {
     /// Messages that may be asked for; 0 = do not poll.
     room: Cell<usize>,
     receiving: Cell<bool>,
-    settling: Cell<bool>,
+    /// Calls of `settle` under way.
+    settling: Cell<usize>,
     retired: Cell<bool>,
     /// It receives no more, and what it had of the broker's is back.
     shut: Cell<bool>,
@@ -55,6 +56,7 @@ pub(super) struct Port {
     has_retired: Notify,
     has_shut: Notify,
     must_settle: Notify,
+    has_settled: Notify,
     /// Wakes the ingress loop.
     changed: Rc<Notify>,
 }
@@ -75,7 +77,7 @@ impl Port {
             scope,
             room: Cell::new(0),
             receiving: Cell::new(false),
-            settling: Cell::new(false),
+            settling: Cell::new(0),
             retired: Cell::new(false),
             shut: Cell::new(false),
             stopped: Cell::new(false),
@@ -91,6 +93,7 @@ impl Port {
             has_retired: Notify::new(),
             has_shut: Notify::new(),
             must_settle: Notify::new(),
+            has_settled: Notify::new(),
             changed,
         }
     }
@@ -133,7 +136,7 @@ impl Port {
             return false;
         }
         let waiting = self.outbox.borrow().is_empty() && self.inbox.borrow().is_empty();
-        waiting && self.answers.borrow().is_empty() && !self.receiving.get() && !self.settling.get()
+        waiting && self.answers.borrow().is_empty() && !self.receiving.get() && self.settling.get() == 0
     }
 
     /// Receives no more, once what it waits for has come.
@@ -245,8 +248,16 @@ impl Port {
     }
 
     /// The telling task.
-    pub(super) async fn push(self: Rc<Self>, source: Rc<impl Source>, aside: Rc<impl SetAside>) {
+    pub(super) async fn push(
+        self: Rc<Self>,
+        source: Rc<impl Source + 'static>,
+        aside: Rc<impl SetAside + 'static>,
+    ) {
+        let at_once = source.settles_at_once();
         loop {
+            while self.settling.get() >= at_once {
+                self.has_settled.notified().await;
+            }
             if self.outbox.borrow().is_empty() {
                 if self.closed.get() {
                     return;
@@ -254,20 +265,35 @@ impl Port {
                 self.must_settle.notified().await;
                 continue;
             }
-            self.settling.set(true);
+            self.settling.set(self.settling.get() + 1);
             self.gather(source.linger()).await;
             let tells = std::mem::take(&mut *self.outbox.borrow_mut());
-            let (dead, rest): (Vec<_>, Vec<_>) =
-                tells.into_iter().partition(|(_, tell)| matches!(tell, Tell::DeadLetter { .. }));
-            self.settle(rest, &*source).await;
-            // Last: a slow dead-letter store must not keep leases from being extended.
-            if !dead.is_empty() {
-                let acks = self.set_aside_dead(dead, &*aside).await;
-                self.settle(acks, &*source).await;
+            let turn = Rc::clone(&self).settle_turn(tells, Rc::clone(&source), Rc::clone(&aside));
+            if at_once == 1 {
+                turn.await;
+            } else {
+                tokio::task::spawn_local(turn);
             }
-            self.settling.set(false);
-            self.changed.notify_one();
         }
+    }
+
+    async fn settle_turn(
+        self: Rc<Self>,
+        tells: Vec<(Receipt, Tell)>,
+        source: Rc<impl Source>,
+        aside: Rc<impl SetAside>,
+    ) {
+        let (dead, rest): (Vec<_>, Vec<_>) =
+            tells.into_iter().partition(|(_, tell)| matches!(tell, Tell::DeadLetter { .. }));
+        self.settle(rest, &*source).await;
+        // Last: a slow dead-letter store must not keep leases from being extended.
+        if !dead.is_empty() {
+            let acks = self.set_aside_dead(dead, &*aside).await;
+            self.settle(acks, &*source).await;
+        }
+        self.settling.set(self.settling.get() - 1);
+        self.has_settled.notify_one();
+        self.changed.notify_one();
     }
 
     /// Waits for more to tell, where few things told apart cost more than a short wait.

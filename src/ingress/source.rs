@@ -110,6 +110,12 @@ pub trait Source {
     /// tells [`Tell::Ack`].
     async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer>;
 
+    /// Calls of `settle` that may be under way at once; they begin in order. More than one where a confirmation takes
+    /// long and what is to be told next should not wait for it.
+    fn settles_at_once(&self) -> usize {
+        1
+    }
+
     /// How long a few tells wait for more, where a request carries several.
     fn linger(&self) -> Option<Linger> {
         None

@@ -15,12 +15,16 @@ pub enum Shape {
     Json,
 }
 
+/// Libraries whose own words are left out unless the filter names them: their adapter says the same, once and in full.
+const QUIET: [&str; 1] = ["async_nats"];
+
 /// Starts logging to standard error. Once per process.
 ///
 /// # Errors
 /// The filter can't be read; the text says what is wrong with it.
 pub fn start(filter: &str, shape: Shape) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| format!("log filter {filter:?}: {error}"))?;
+    let filter = with_quiet(filter);
+    let filter = EnvFilter::try_new(&filter).map_err(|error| format!("log filter {filter:?}: {error}"))?;
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let json = shape == Shape::Json || (shape == Shape::Auto && !terminal);
@@ -30,4 +34,27 @@ pub fn start(filter: &str, shape: Shape) -> Result<(), String> {
         builder.with_target(false).with_ansi(terminal).compact().try_init()
     };
     started.map_err(|error| format!("start logging: {error}"))
+}
+
+fn with_quiet(filter: &str) -> String {
+    let quiet = QUIET.iter().filter(|name| !filter.contains(**name));
+    quiet.fold(filter.to_owned(), |all, name| format!("{all},{name}=off"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_heard_only_where_the_filter_names_it() {
+        let rows = [
+            ("info", "info,async_nats=off"),
+            ("info,corelane::sync=debug", "info,corelane::sync=debug,async_nats=off"),
+            ("warn,async_nats=debug", "warn,async_nats=debug"),
+        ];
+        for (filter, want) in rows {
+            assert_eq!(with_quiet(filter), want);
+            assert!(EnvFilter::try_new(want).is_ok(), "{want}");
+        }
+    }
 }

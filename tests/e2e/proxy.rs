@@ -80,7 +80,7 @@ impl Drop for Proxy {
 fn accept(listener: &TcpListener, server: SocketAddr, state: &Arc<State>) {
     while !state.over.load(Ordering::Relaxed) {
         let Ok((client, _)) = listener.accept() else {
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
             continue;
         };
         if state.refusing.load(Ordering::Relaxed) {
@@ -106,7 +106,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, hung: &AtomicBool) {
     loop {
         if hung.load(Ordering::Relaxed) {
             // Neither read nor closed, until the process ends or the other side gives up.
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
             if from.peek(&mut [0]).is_ok_and(|count| count == 0) {
                 return;
             }

@@ -20,6 +20,7 @@ mod kills;
 mod limits;
 mod live;
 mod metered;
+mod nats;
 mod outcomes;
 mod pauses;
 mod queue;

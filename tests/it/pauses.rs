@@ -20,7 +20,7 @@ fn a_pause_longer_than_the_lease_loses_and_overtakes_nothing() {
     let sink = SinkProgram::start(&dir);
     let target = sink.url("/fail?every=7&status=503&ms=10");
     let load = Load {
-        messages: 2_000 * pauses,
+        messages: 500 * (pauses + 1),
         groups: 40,
         pause: Duration::from_millis(20),
         target,

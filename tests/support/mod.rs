@@ -3,6 +3,7 @@
 pub(crate) mod fake;
 pub(crate) mod faults;
 pub(crate) mod http;
+pub(crate) mod nats;
 pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod publisher;

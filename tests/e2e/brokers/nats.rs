@@ -1,0 +1,164 @@
+//! NATS JetStream: a work queue stream per queue, on files that are synced before a publish is confirmed.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
+use async_nats::jetstream::{AckKind, Context};
+use async_nats::{ConnectOptions, HeaderMap};
+use futures_lite::StreamExt;
+use serde_json::Value;
+
+use crate::broker::{Broker, Counts, Draft};
+use crate::support::nats::NatsServer;
+use crate::support::router::request;
+
+const USER: &str = "router";
+const PASSWORD: &str = "right-secret";
+const CONSUMER: &str = "orders-router";
+
+struct Nats {
+    server: NatsServer,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// A server of its own.
+pub(crate) fn start() -> Box<dyn Broker> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("nats: a runtime");
+    let users = format!("authorization {{ user: {USER}, password: \"{PASSWORD}\" }}");
+    Box::new(Nats { server: NatsServer::start(&users), runtime })
+}
+
+impl Nats {
+    fn with<F: Future>(&self, work: impl FnOnce(Context) -> F) -> F::Output {
+        self.runtime.block_on(async {
+            let options = ConnectOptions::new().user_and_password(USER.into(), PASSWORD.into());
+            let client = options.connect(self.server.address.to_string()).await.expect("nats: it accepts us");
+            work(async_nats::jetstream::new(client)).await
+        })
+    }
+
+    /// Is a router connected?
+    fn has_router(&self) -> bool {
+        let answer = request(self.server.monitor, "GET", "/connz", "");
+        let (status, text) = answer.expect("nats: it tells of connections");
+        assert_eq!(status, 200, "nats: {text}");
+        let all: Value = serde_json::from_str(&text).expect("nats: JSON");
+        let named = |it: &Value| it["name"] == "corelane";
+        all["connections"].as_array().is_some_and(|all| all.iter().any(named))
+    }
+}
+
+impl Broker for Nats {
+    fn name(&self) -> &'static str {
+        "nats"
+    }
+
+    fn version(&self) -> String {
+        let output = Command::new(&self.server.program).arg("--version").output().expect("nats: it runs");
+        String::from_utf8_lossy(&output.stdout).trim().replace(": v", " ")
+    }
+
+    fn lease_min(&self) -> Option<Duration> {
+        Some(Duration::from_secs(1))
+    }
+
+    fn make_queue(&mut self, queue: &str, _lease: Duration) {
+        self.with(|jetstream| async move {
+            let config = Config {
+                name: queue.to_owned(),
+                subjects: vec![queue.to_owned()],
+                retention: RetentionPolicy::WorkQueue,
+                storage: StorageType::File,
+                ..Config::default()
+            };
+            jetstream.create_stream(config).await.expect("nats: a stream");
+        });
+    }
+
+    fn delete_queue(&mut self, queue: &str) {
+        self.with(|jetstream| async move {
+            jetstream.delete_stream(queue).await.expect("nats: it goes");
+        });
+    }
+
+    fn uri(&self, queue: &str) -> String {
+        self.uri_at(queue, self.server.address)
+    }
+
+    fn uri_at(&self, queue: &str, at: SocketAddr) -> String {
+        format!("nats://{USER}:{PASSWORD}@{at}/{queue}/{CONSUMER}")
+    }
+
+    fn uri_refused(&self, queue: &str) -> String {
+        format!("nats://{USER}:wrong-secret@{}/{queue}/{CONSUMER}", self.server.address)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    fn publish(&mut self, queue: &str, drafts: &[Draft]) {
+        self.with(|jetstream| async move {
+            let mut confirmations = Vec::new();
+            for draft in drafts {
+                let mut headers = HeaderMap::new();
+                if !draft.group.is_empty() {
+                    headers.insert("Corelane-Group", draft.group.as_str());
+                }
+                let sent =
+                    jetstream.publish_with_headers(queue.to_owned(), headers, draft.body.clone().into());
+                confirmations.push(sent.await.expect("nats: it is sent"));
+            }
+            for confirmation in confirmations {
+                confirmation.await.expect("nats: it is kept");
+            }
+        });
+    }
+
+    /// The server counts what was given back among what is held until it hands it over again. So where no router is
+    /// there to be disturbed, what can be had is taken and given back: the rest is held.
+    fn counts(&mut self, queue: &str) -> Counts {
+        let alone = !self.has_router();
+        self.with(|jetstream| async move {
+            let mut stream = jetstream.get_stream(queue).await.expect("nats: the stream");
+            let left = stream.info().await.expect("nats: it tells").state.messages;
+            let Ok(mut consumer) = stream.get_consumer::<pull::Config>(CONSUMER).await else {
+                return Counts { left, held: 0 };
+            };
+            let info = consumer.info().await.expect("nats: the consumer tells");
+            assert_eq!(info.config.ack_policy, AckPolicy::Explicit);
+            let mut held = info.num_ack_pending as u64;
+            if held > 0 && alone {
+                let most = usize::try_from(left).expect("few");
+                let mut had =
+                    consumer.fetch().max_messages(most).messages().await.expect("nats: what is there");
+                let mut back = Vec::new();
+                while let Some(message) = had.next().await {
+                    back.push(message.expect("nats: a message"));
+                }
+                for message in &back {
+                    held -= u64::from(message.info().expect("nats: it tells").delivered > 1);
+                    message.ack_with(AckKind::Nak(None)).await.expect("nats: it goes back");
+                }
+                if let Some(last) = back.last() {
+                    // The server takes them in order: the last is back, so all are.
+                    last.double_ack_with(AckKind::Nak(None)).await.expect("nats: it goes back");
+                }
+            }
+            Counts { left, held }
+        })
+    }
+
+    fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    fn start(&mut self) {
+        self.server.launch();
+    }
+}
