@@ -28,7 +28,7 @@ impl Address {
 
     /// The name ends as SQS asks of FIFO queues.
     pub(super) fn is_fifo(&self) -> bool {
-        self.url.ends_with(".fifo")
+        self.url.rsplit_once('.').is_some_and(|(_, end)| end == "fifo")
     }
 }
 

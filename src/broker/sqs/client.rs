@@ -10,8 +10,9 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::Region;
 use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::{
-    ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message,
-    MessageSystemAttributeName, QueueAttributeName,
+    ChangeMessageVisibilityBatchRequestEntry, ChangeMessageVisibilityBatchResultEntry,
+    DeleteMessageBatchRequestEntry, DeleteMessageBatchResultEntry, Message, MessageSystemAttributeName,
+    QueueAttributeName,
 };
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use serde::Deserialize;
@@ -139,7 +140,7 @@ impl Link {
         match call.send().await {
             Ok(answer) => {
                 note_failures("delete", answer.failed());
-                which(handles.len(), answer.successful().iter().map(|entry| entry.id()))
+                which(handles.len(), answer.successful().iter().map(DeleteMessageBatchResultEntry::id))
             }
             Err(error) => {
                 note(&self.refusal(&error));
@@ -161,7 +162,10 @@ impl Link {
         match call.send().await {
             Ok(answer) => {
                 note_failures("hide", answer.failed());
-                which(handles.len(), answer.successful().iter().map(|entry| entry.id()))
+                which(
+                    handles.len(),
+                    answer.successful().iter().map(ChangeMessageVisibilityBatchResultEntry::id),
+                )
             }
             Err(error) => {
                 note(&self.refusal(&error));

@@ -32,6 +32,8 @@ use handles::Handles;
 const REQUEST_MAX: usize = 10;
 /// How long fewer than ten deletes wait for more.
 const LINGER: Duration = Duration::from_millis(2);
+/// Settlings at once: what is to be told next need not wait for answers.
+const SETTLES_AT_ONCE: usize = 8;
 /// Requests of one settling that are under way at once.
 const SETTLING_MAX: usize = 16;
 /// The longest that a receive sleeps while it may not ask.
@@ -208,6 +210,10 @@ impl Source for SqsQueue {
         Some(Linger { count: REQUEST_MAX, wait: LINGER })
     }
 
+    fn settles_at_once(&self) -> usize {
+        SETTLES_AT_ONCE
+    }
+
     async fn depth(&self) -> Option<u64> {
         let link = self.link.borrow().clone()?;
         link.depth().await
@@ -234,7 +240,9 @@ impl Source for SqsQueue {
             if goes_back {
                 self.give_back(&link, messages).await;
             } else {
-                messages.into_iter().for_each(|message| self.read(message, scope, &mut batch));
+                for message in messages {
+                    self.read(message, scope, &mut batch);
+                }
             }
             if is_partial && !self.tuning.partial_batch_pause.is_zero() {
                 tokio::time::sleep(self.tuning.partial_batch_pause).await;

@@ -73,16 +73,12 @@ pub(super) fn dedupe(stage: &mut Stage<'_>) -> String {
         None => stage.router(&[&queue], &[]),
     };
     until(SOON, "the call has begun", || stage.sink.stats().requests >= 1, || router.log());
-    match &proxy {
-        Some(proxy) => {
-            let cut = proxy.cut();
-            assert!(cut > 0, "there was a connection to cut");
-        }
-        None => {
-            router.freeze();
-            let_work(lease + Duration::from_secs(1));
-            router.thaw();
-        }
+    if let Some(proxy) = &proxy {
+        assert!(proxy.cut() > 0, "there was a connection to cut");
+    } else {
+        router.freeze();
+        let_work(lease + Duration::from_secs(1));
+        router.thaw();
     }
     stage.wait_delivered(1);
     let counts = stage.wait_empty(&queue);
