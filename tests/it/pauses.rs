@@ -10,7 +10,7 @@ use super::support::wait::until;
 const LEASE: Duration = Duration::from_secs(2);
 const CONCURRENCY: usize = 16;
 const CONFIG: &str = "[[queue]]\nname = \"default\"\nuri = \"sqlite:corelane.db\"\nvisibility = \"2s\"\n";
-const DONE_MAX: Duration = Duration::from_secs(60);
+const DONE_MAX: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_pause_longer_than_the_lease_loses_and_overtakes_nothing() {
