@@ -1,6 +1,7 @@
 //! Consumers of one queue that come and go, and the end of the process.
 
 use super::*;
+use crate::model::{Fault, Mediation};
 
 /// Whom each tell went to, and what it was.
 fn told_to(bench: &mut Bench) -> Vec<(u16, u64)> {
