@@ -15,6 +15,8 @@ KILLS      ?= 60
 STOPS      ?= 20
 MINUTES    ?= 3
 SOAK       ?= 180
+ROUNDS     ?= 3
+KIND       ?=
 
 # Where a run's log is kept: the day, the cores and the processor's family.
 RUN        ?= perf/runs/$$(date -u +%F)-$$(nproc)core-$$(awk '/^model name/ { gsub(/\(.*\)/, "", $$5); print tolower($$5); exit }' /proc/cpuinfo)
@@ -25,7 +27,7 @@ LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --rele
 RELEASED := CORELANE_BIN=$(CURDIR)/target/release/corelane $(CARGO) test -q -p corelane --test it
 SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
 
-.PHONY: help run test check lint deny sim loom fuzz faults arithmetic soak browser bench perf docs clean setup
+.PHONY: help run test check lint deny sim loom fuzz faults arithmetic soak brokers browser bench perf docs clean setup
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +90,11 @@ soak: setup ## Steady traffic for SOAK=180 seconds: memory, descriptors, threads
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
 	SOAK=$(SOAK) $(RELEASED) -- soak:: --nocapture 2>&1 | tee $(RUN)/soak.log
+
+brokers: setup ## Each broker's adapter beside its plain client: deliveries/s, CPU per message; KIND=nats ROUNDS=3
+	$(CARGO) build --release --bin corelane
+	ulimit -n $$(ulimit -Hn) && RUN=$(CURDIR)/$(RUN) ROUNDS=$(ROUNDS) CORELANE_BIN=$(CURDIR)/target/release/corelane \
+	  $(CARGO) test --release -q -p corelane --test e2e -- --measure $(KIND)
 
 browser: setup ## Drive the dashboard in a real browser; screenshots go to target/screenshots
 	tests/services/browser.sh

@@ -97,17 +97,27 @@ impl SinkProgram {
     /// At a fixed address: to be down for a while and come back.
     pub(crate) fn at(dir: &Dir, listen: &str) -> Self {
         let log = dir.join("sink.log");
-        let mut child = Command::new(program())
-            .args(["sink", "--listen", listen, "--log"])
-            .arg(&log)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the sink starts");
+        Self::launch(
+            Command::new(program()).args(["sink", "--listen", listen, "--log"]).arg(&log),
+            log.clone(),
+        )
+    }
+
+    fn launch(command: &mut Command, log: PathBuf) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the sink starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
         let address = line.trim().rsplit('/').next().and_then(|text| text.parse().ok());
         Self { child, address: address.unwrap_or_else(|| panic!("an address in {line:?}")), log }
+    }
+
+    /// Without a log, to be measured against.
+    pub(crate) fn plain(flags: &[&str]) -> Self {
+        Self::launch(
+            Command::new(program()).args(["sink", "--listen", "127.0.0.1:0"]).args(flags),
+            PathBuf::new(),
+        )
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
