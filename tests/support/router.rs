@@ -124,6 +124,10 @@ impl SinkProgram {
         format!("http://{}{path}", self.address)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ids answered with success, in order.
     pub(crate) fn delivered(&self) -> Vec<String> {
         self.answers()

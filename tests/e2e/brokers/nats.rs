@@ -19,6 +19,7 @@ use crate::support::router::request;
 const USER: &str = "router";
 const PASSWORD: &str = "right-secret";
 const CONSUMER: &str = "orders-router";
+const UNCONFIRMED_MAX: usize = 1_000;
 
 struct Nats {
     server: NatsServer,
@@ -113,18 +114,21 @@ impl Broker for Nats {
 
     fn publish(&mut self, queue: &str, drafts: &[Draft]) {
         self.with(|jetstream| async move {
-            let mut confirmations = Vec::new();
-            for draft in drafts {
-                let mut headers = HeaderMap::new();
-                if !draft.group.is_empty() {
-                    headers.insert("Corelane-Group", draft.group.as_str());
+            // The client lets only so many be unconfirmed.
+            for some in drafts.chunks(UNCONFIRMED_MAX) {
+                let mut confirmations = Vec::with_capacity(some.len());
+                for draft in some {
+                    let mut headers = HeaderMap::new();
+                    if !draft.group.is_empty() {
+                        headers.insert("Corelane-Group", draft.group.as_str());
+                    }
+                    let sent =
+                        jetstream.publish_with_headers(queue.to_owned(), headers, draft.body.clone().into());
+                    confirmations.push(sent.await.expect("nats: it is sent"));
                 }
-                let sent =
-                    jetstream.publish_with_headers(queue.to_owned(), headers, draft.body.clone().into());
-                confirmations.push(sent.await.expect("nats: it is sent"));
-            }
-            for confirmation in confirmations {
-                confirmation.await.expect("nats: it is kept");
+                for confirmation in confirmations {
+                    confirmation.await.expect("nats: it is kept");
+                }
             }
         });
     }

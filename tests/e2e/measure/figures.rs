@@ -23,6 +23,15 @@ impl Cpu {
         Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
     }
 
+    /// All cores: what they did since the machine started, idling aside.
+    pub(super) fn of_machine() -> Duration {
+        let text = std::fs::read_to_string("/proc/stat").expect("Linux has it");
+        let line = text.lines().next().expect("the sum of all cores");
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+        let busy = ticks.iter().take(8).sum::<u64>() - ticks[3] - ticks[4];
+        Duration::from_millis(busy * 1_000 / rustix::param::clock_ticks_per_second())
+    }
+
     /// All threads of a process, user and system.
     pub(super) fn of_process(pid: u32) -> Duration {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
@@ -58,6 +67,11 @@ impl Drop for Pinned {
     }
 }
 
+fn cores() -> f64 {
+    std::thread::available_parallelism()
+        .map_or(1.0, |count| f64::from(u32::try_from(count.get()).unwrap_or(1)))
+}
+
 /// The most memory that a process had.
 pub(super) fn peak_mb(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
@@ -74,6 +88,11 @@ pub(super) struct Figure {
     messages: u64,
     per_s: f64,
     cpu_us: f64,
+    sink_us: f64,
+    /// The server and whatever else ran.
+    rest_us: f64,
+    /// Share of all cores.
+    busy: f64,
     plain_per_s: Option<f64>,
     plain_cpu_us: Option<f64>,
     took_s: f64,
@@ -100,6 +119,9 @@ impl Figure {
             messages: shape.messages,
             per_s: messages / routed.took.as_secs_f64(),
             cpu_us: us(routed.cpu),
+            sink_us: us(routed.sink_cpu),
+            rest_us: us(routed.machine_cpu.saturating_sub(routed.cpu + routed.sink_cpu)),
+            busy: routed.machine_cpu.as_secs_f64() / (routed.took.as_secs_f64() * cores()),
             plain_per_s: plain.map(|(took, _)| messages / took.as_secs_f64()),
             plain_cpu_us: plain.map(|(_, cpu)| us(cpu)),
             took_s: routed.took.as_secs_f64(),
@@ -120,15 +142,25 @@ impl Figure {
             format!(" = {share:.2} of the plain client's {plain:.0}/s")
         });
         format!(
-            "{}: {:.0}/s{share}, {:.1} s, {:.1} µs CPU, {:.0} MB, {:.3} given back per message {}",
-            self.shape, self.per_s, self.took_s, self.cpu_us, self.resident_mb, self.deferred, self.server
+            "{}: {:.0}/s{share}, {:.1} s, {:.1} µs CPU (sink {:.1}, server and rest {:.1}, cores {:.0} % busy), \
+             {:.0} MB, {:.3} given back per message {}",
+            self.shape,
+            self.per_s,
+            self.took_s,
+            self.cpu_us,
+            self.sink_us,
+            self.rest_us,
+            self.busy * 100.0,
+            self.resident_mb,
+            self.deferred,
+            self.server
         )
     }
 
     pub(super) fn json(&self) -> Value {
         json!({
             "broker": self.kind, "server": self.version, "shape": self.shape, "messages": self.messages,
-            "per_s": self.per_s, "cpu_us": self.cpu_us, "plain_per_s": self.plain_per_s,
+            "per_s": self.per_s, "cpu_us": self.cpu_us, "sink_us": self.sink_us, "rest_us": self.rest_us, "busy": self.busy, "plain_per_s": self.plain_per_s,
             "plain_cpu_us": self.plain_cpu_us, "share": self.share(), "seconds": self.took_s,
             "rss_mb": self.resident_mb, "given_back_per_message": self.deferred, "requests": self.server,
         })
@@ -143,8 +175,8 @@ pub(super) fn middle(mut rounds: Vec<Figure>) -> Figure {
 
 /// All of them, for the README.
 pub(super) fn table(figures: &[Figure]) -> String {
-    let mut text = "| broker | shape | messages | deliveries/s | plain client | share | CPU per message | RSS | given back per message |\n\
-                    |---|---|---|---|---|---|---|---|---|\n"
+    let mut text = "| broker | shape | messages | deliveries/s | plain client | share | CPU per message | sink | server, rest | cores busy | RSS | given back per message |\n\
+                    |---|---|---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for it in figures {
         let or = |value: Option<f64>, digits: usize| {
@@ -152,7 +184,7 @@ pub(super) fn table(figures: &[Figure]) -> String {
         };
         let _ = writeln!(
             text,
-            "| {} ({}) | {} | {} | {:.0} | {} | {} | {:.1} µs | {:.0} MB | {:.3} |",
+            "| {} ({}) | {} | {} | {:.0} | {} | {} | {:.1} µs | {:.1} µs | {:.1} µs | {:.0} % | {:.0} MB | {:.3} |",
             it.kind,
             it.version,
             it.shape,
@@ -161,6 +193,9 @@ pub(super) fn table(figures: &[Figure]) -> String {
             or(it.plain_per_s, 0),
             or(it.share(), 2),
             it.cpu_us,
+            it.sink_us,
+            it.rest_us,
+            it.busy * 100.0,
             it.resident_mb,
             it.deferred
         );
