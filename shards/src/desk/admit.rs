@@ -144,7 +144,7 @@ impl Desk {
             self.tell(source, receipt, Tell::Ack { ticket: None }, out);
             return None;
         }
-        let app_id = self.hasher.app_id(arrival.parcel.id());
+        let app_id = self.app_id_of(source, arrival.parcel.id());
         let Some(pool) = self.pool_for(arrival.parcel.pool(), now, out) else {
             // Not even the default pool can be made: the source keeps it until an operator removes pools.
             let tell = Tell::Nack { delay_s: NO_POOL_WAIT_S, reason: NackReason::NoRoom };
@@ -152,7 +152,7 @@ impl Desk {
             return None;
         };
         let lane = self.lane_for(source, pool, &arrival);
-        if let Some(first) = self.tracker.by_app_id(app_id) {
+        if let Some(first) = self.first_with(source, app_id) {
             self.chain(source, first, &arrival, app_id, lane, now, out);
             return None;
         }
@@ -201,6 +201,20 @@ impl Desk {
             let ticket = Some(self.tracker.ticket(slot));
             self.tell(source, receipt, Tell::Ack { ticket }, out);
         }
+    }
+
+    /// The id by which a sender's message is known. On a bus one message reaches several queues, each of which must have
+    /// it delivered: there the id counts in its own queue only.
+    pub(super) fn app_id_of(&self, source: SourceId, id: &[u8]) -> IdHash {
+        let judges = self.sources[usize::from(source.0)].spec.judges;
+        if judges { self.hasher.broker_id(source, id) } else { self.hasher.app_id(id) }
+    }
+
+    /// The message that another with this id is a twin of. There are none where the source judges: anyone may publish
+    /// there, and an id that is used twice must not cost a message.
+    fn first_with(&self, source: SourceId, app_id: IdHash) -> Option<u32> {
+        let judges = self.sources[usize::from(source.0)].spec.judges;
+        if judges { None } else { self.tracker.by_app_id(app_id) }
     }
 
     /// Another message with the same sender's id: its fate is the first one's.
@@ -294,7 +308,7 @@ impl Desk {
             return self.adopt(source, slot, arrival.receipt, arrival.deliveries, now, out);
         }
         // A second one in the same batch: the first is held by now.
-        if let Some(first) = self.tracker.by_app_id(app_id) {
+        if let Some(first) = self.first_with(source, app_id) {
             return self.chain(source, first, &arrival, app_id, lane, now, out);
         }
         let spec = self.sources[usize::from(source.0)].spec;
