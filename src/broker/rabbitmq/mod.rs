@@ -1,0 +1,3 @@
+//! RabbitMQ.
+
+pub mod bus;
