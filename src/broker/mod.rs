@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod nats;
+pub mod rabbitmq;
 pub mod sqlite;
 pub mod sqs;
 
