@@ -47,6 +47,8 @@ pub(crate) struct Address {
 pub(crate) enum Place {
     Queue(PlainQueue),
     Bus(BusService),
+    /// Nothing in particular.
+    Vhost,
 }
 
 /// A queue with the router's rules.
@@ -81,6 +83,7 @@ impl fmt::Display for Address {
         match &self.place {
             Place::Queue(queue) => write!(f, "/{}", queue.name.replace('/', "%2F")),
             Place::Bus(service) => write!(f, "?service={}", service.name),
+            Place::Vhost => Ok(()),
         }
     }
 }
@@ -105,15 +108,59 @@ impl Address {
     /// # Errors
     /// What is wrong with it, and what would be right. Never its password.
     pub(crate) fn parse(uri: &str) -> Result<Self, String> {
-        let (scheme, rest) = uri.split_once("://").ok_or("write amqp://HOST/VHOST/QUEUE")?;
-        let tls = scheme.eq_ignore_ascii_case("amqps");
+        Self::read(uri, |path, options| match options.service.take() {
+            Some(service) => {
+                let target =
+                    options.target.take().ok_or("has service= and no target=: write the URL to POST to")?;
+                let pool = options.pool.take();
+                Ok((vhost_only(path)?, Place::Bus(BusService { name: service, target, pool })))
+            }
+            None => {
+                let (vhost, name) = vhost_and_queue(path)?;
+                let (group, delivery_limit) =
+                    (options.group.take().unwrap_or_default(), options.delivery_limit);
+                Ok((vhost, Place::Queue(PlainQueue { name, group, delivery_limit })))
+            }
+        })
+    }
+
+    /// Reads the URI of a vhost, for commands that name what they work on in another way.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub(crate) fn parse_vhost(uri: &str) -> Result<Self, String> {
+        Self::read(uri, |path, options| {
+            let is_bare = options.service.is_none()
+                && options.group.is_none()
+                && options.delivery_limit.is_none()
+                && options.prefetch.is_none();
+            if is_bare && !path.contains('/') {
+                Ok((vhost_only(path)?, Place::Vhost))
+            } else {
+                Err("names more than a vhost: write amqp://HOST/VHOST, with no options but ca, cert and key"
+                    .into())
+            }
+        })
+    }
+
+    fn read(
+        uri: &str,
+        place: impl FnOnce(&str, &mut Options) -> Result<(String, Place), String>,
+    ) -> Result<Self, String> {
+        let (scheme, rest) = uri.split_once("://").ok_or("is no URI: write amqp://HOST/VHOST/QUEUE")?;
+        let tls = match scheme.to_ascii_lowercase().as_str() {
+            "amqp" => false,
+            "amqps" => true,
+            _ => return Err(format!("has the scheme {scheme:?}: write amqp:// or amqps://")),
+        };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let port = PORTS[usize::from(tls)];
         let servers = hosts.split(',').map(|host| server(host, port)).collect::<Result<_, _>>()?;
         let (user, password) = credentials(user)?;
-        let options = Options::read(query)?;
+        let mut options = Options::read(query)?;
+        let (vhost, place) = place(path, &mut options)?;
         let identity = match (options.cert, options.key) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
@@ -122,18 +169,6 @@ impl Address {
         if !tls && (options.ca.is_some() || identity.is_some()) {
             return Err("has ca= or cert=, which need TLS: write amqps://".into());
         }
-        let (vhost, place) = match options.service {
-            Some(service) => {
-                let target = options.target.ok_or("has service= and no target=: write the URL to POST to")?;
-                (vhost_only(path)?, Place::Bus(BusService { name: service, target, pool: options.pool }))
-            }
-            None => {
-                let (vhost, name) = vhost_and_queue(path)?;
-                let group = options.group.unwrap_or_default();
-                let delivery_limit = options.delivery_limit;
-                (vhost, Place::Queue(PlainQueue { name, group, delivery_limit }))
-            }
-        };
         let (prefetch, ca) = (options.prefetch, options.ca);
         Ok(Self { servers, tls, user, password, vhost, place, prefetch, ca, identity })
     }

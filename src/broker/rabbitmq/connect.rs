@@ -226,6 +226,7 @@ pub(crate) fn fault(address: &Address, error: &lapin::Error) -> Fault {
     let place = match &address.place {
         Place::Queue(queue) => format!("queue {}", queue.name),
         Place::Bus(service) => format!("queue or exchange of service {}", service.name),
+        Place::Vhost => "such queue or exchange".to_owned(),
     };
     let vhost = &address.vhost;
     match said.get_id() {

@@ -5,7 +5,7 @@ use super::*;
 fn queue(address: &Address) -> &PlainQueue {
     match &address.place {
         Place::Queue(queue) => queue,
-        Place::Bus(service) => panic!("a bus service: {service:?}"),
+        other => panic!("no queue: {other:?}"),
     }
 }
 
@@ -41,6 +41,25 @@ fn a_uri_with_a_service_is_a_place_on_the_bus() {
     assert_eq!(address.to_string(), "amqp://h:5672/%2F?service=wms-cincout");
     let address = Address::parse("amqp://h?target=https://wms/&service=wms").expect("no vhost, any order");
     assert_eq!(address.vhost, "/");
+}
+
+#[test]
+fn a_command_names_a_vhost_and_nothing_else() {
+    let address = Address::parse_vhost("amqps://u:p@h/wms?ca=/x").expect("a vhost");
+    assert_eq!((address.vhost.as_str(), &address.place), ("wms", &Place::Vhost));
+    assert_eq!(address.to_string(), "amqps://h:5671/wms");
+    assert_eq!(Address::parse_vhost("amqp://h").expect("the default one").vhost, "/");
+    let rows = [
+        ("amqp://u:hunter2@h/v/q", "more than a vhost"),
+        ("amqp://u:hunter2@h/v?service=a&target=http://t/", "more than a vhost"),
+        ("amqp://u:hunter2@h/v?prefetch=3", "more than a vhost"),
+        ("nats://u:hunter2@h/v", "scheme"),
+        ("h/v", "no URI"),
+    ];
+    for (uri, said) in rows {
+        let error = Address::parse_vhost(uri).expect_err(uri);
+        assert!(error.contains(said) && !error.contains("hunter2"), "{uri}: {error}");
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use super::names::{Prefix, RETRY_KEY, Service};
 pub(super) const RETRY_TTL_MS: i32 = 5_000;
 /// The broker's code for what is there with other settings.
 const PRECONDITION_FAILED: u16 = 406;
+/// And for what is not there.
+pub(super) const NOT_FOUND: u16 = 404;
 
 /// Why it can't be declared.
 #[derive(Debug, Error)]
@@ -25,8 +27,14 @@ pub(crate) enum DeclareError {
         /// The broker's words.
         said: String,
     },
+    /// Nobody has declared it.
+    #[error("there is no exchange {name}: declare a service of it first (corelane bus declare)")]
+    Missing {
+        /// Which.
+        name: String,
+    },
     /// The broker refuses it or is away.
-    #[error("declare {what}: {source}")]
+    #[error("{what}: {source}")]
     Refused {
         /// Kind and name.
         what: String,
@@ -50,9 +58,16 @@ impl DeclareError {
     }
 }
 
-/// Declares the exchange that a prefix's services hear.
-pub(crate) async fn declare_main(channel: &Channel, prefix: &Prefix) -> Result<(), DeclareError> {
-    exchange(channel, prefix.main_exchange(), ExchangeKind::Fanout).await
+/// Fails where a prefix's exchange is not there: no service of it was ever declared.
+pub(crate) async fn check_main(channel: &Channel, prefix: &Prefix) -> Result<(), DeclareError> {
+    let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+    let name = prefix.main_exchange();
+    let found =
+        channel.exchange_declare(short(&name), ExchangeKind::Fanout, options, FieldTable::default()).await;
+    found.map_err(|error| match error.kind() {
+        lapin::ErrorKind::ProtocolError(said) if said.get_id() == NOT_FOUND => DeclareError::Missing { name },
+        _ => DeclareError::Refused { what: format!("exchange {name}"), source: error },
+    })
 }
 
 /// Declares a service's exchanges, queues and bindings. The way back first: a message that is rejected before its retry

@@ -4,7 +4,9 @@
 //! - B1: a message leaves its queue only when it was delivered, or when the DLQ has it.
 //! - B2: a retry reaches the service that failed, and no other.
 
-pub(crate) mod declare;
+pub(crate) mod client;
+mod declare;
+pub(crate) mod dlq;
 mod headers;
 mod judge;
 pub(crate) mod names;

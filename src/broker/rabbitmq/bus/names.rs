@@ -70,6 +70,11 @@ impl Service {
         Ok(Self { name: name.to_owned(), prefix })
     }
 
+    /// What it shares with others.
+    pub(crate) const fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+
     /// The exchange it hears, with all others of its prefix.
     pub(crate) fn main_exchange(&self) -> String {
         self.prefix.main_exchange()
