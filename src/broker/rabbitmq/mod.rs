@@ -1,8 +1,311 @@
-//! RabbitMQ: queues over AMQP 0-9-1. Core: the ingress.
+//! RabbitMQ: queues over AMQP 0-9-1, pushed by the server, acked one by one. Core: the ingress.
+//!
+//! - R1: a delivery tag is used in its own channel only (`book.rs`), and never for several messages at once.
+//! - R2: a message that comes again after a loss has the id it had (`memory.rs`), so that the desk knows it.
+//! - R3: what the desk gives back stays here, unsettled, and is handed over again from here. Only a lost or closed
+//!   channel gives messages back to the server: it then puts all of them where they were, in order.
+//! - R4: nothing stays unsettled so long that the server would close the channel for it (its `consumer_timeout`).
+//! - R5: a queue's consumers share one session, so that a new one goes on where the old one ends.
 
-#[allow(dead_code, reason = "its adapter comes with the next commits")]
 pub(crate) mod address;
-#[allow(dead_code, reason = "its adapter comes with the next commits")]
+mod book;
+mod client;
 pub(crate) mod connect;
-#[allow(dead_code, reason = "its adapter comes with the next commits")]
 mod group;
+mod memory;
+mod settle;
+mod shared;
+
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering as Atomic};
+use std::time::Duration;
+
+use lapin::message::Delivery;
+use lapin::types::AMQPValue;
+use shards::clock::{Clock, Moment};
+use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
+use shards::model::{IdHash, Ordering};
+use tokio::time::Instant;
+
+use crate::ingress::{Answer, Batch, Connected, ReceiveError, Scope, Source, Unreadable};
+use crate::message;
+use crate::secret::Secret;
+use crate::topology::QueueEntry;
+use address::{Address, Place, PlainQueue};
+use book::{Due, Item};
+use client::{Pushed, Session};
+use connect::away;
+use memory::Content;
+use shared::{Shared, Terms};
+
+/// Messages taken at once at most.
+const BATCH_MAX: usize = 1_000;
+/// How long a receive waits for a first message. A drain waits for it, and idle it costs one question each time.
+const POLL: Duration = Duration::from_secs(1);
+/// Messages unsettled at once, where the URI does not say.
+const UNSETTLED_MAX: u16 = 16_384;
+/// After so many returns a quorum queue drops a message: the default of RabbitMQ 4.
+const DELIVERY_LIMIT_DEFAULT: u16 = 20;
+/// Calls of `settle` under way: acks are sent as they come, and one answer confirms all that were sent before.
+const SETTLES_AT_ONCE: usize = 64;
+/// Where a quorum queue says how often a message came back.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+
+/// Every message that is handed over for the first time is another one.
+static MESSAGES: AtomicU64 = AtomicU64::new(1);
+
+/// A consumer of a RabbitMQ queue.
+pub struct RabbitQueue {
+    name: String,
+    uri: Secret,
+    address: Address,
+    queue: PlainQueue,
+    spec: SourceSpec,
+    terms: Terms,
+    /// What this queue's consumers share; made when it is opened.
+    shared: RefCell<Option<Rc<Shared>>>,
+    /// The session that the desk was told of.
+    epoch: Cell<u32>,
+    stopped: Cell<bool>,
+}
+
+impl RabbitQueue {
+    /// A consumer of a queue. Does not connect.
+    ///
+    /// # Errors
+    /// The URI is wrong; the text says how.
+    pub fn new(entry: &QueueEntry) -> io::Result<Self> {
+        let wrong = |why: String| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("queue {}: its URI {why}", entry.name))
+        };
+        let address = Address::parse(&entry.uri.reveal()).map_err(wrong)?;
+        let Place::Queue(queue) = address.place.clone() else {
+            return Err(wrong("names a service of the event bus, not a queue".into()));
+        };
+        let deliveries_max = match queue.delivery_limit {
+            Some(0) => None,
+            limit => Some(limit.unwrap_or(DELIVERY_LIMIT_DEFAULT)),
+        };
+        let ordering = entry.ordering.unwrap_or(Ordering::Strict);
+        let spec = SourceSpec {
+            ordering,
+            lease: None,
+            attempts_max: entry.attempts_max,
+            deliveries_max,
+            // A server that crashes may forget acks.
+            repeats: true,
+            judges: false,
+            batch_max: BATCH_MAX,
+        };
+        let terms = Terms {
+            ordering,
+            window_max: address.prefetch.map_or(UNSETTLED_MAX, std::num::NonZero::get),
+            hold_max: queue.hold_max(),
+        };
+        Ok(Self {
+            name: entry.name.clone(),
+            uri: Secret::new(entry.uri.reveal()),
+            address,
+            queue,
+            spec,
+            terms,
+            shared: RefCell::default(),
+            epoch: Cell::new(0),
+            stopped: Cell::new(false),
+        })
+    }
+
+    fn shared(&self) -> Rc<Shared> {
+        let mut shared = self.shared.borrow_mut();
+        Rc::clone(shared.get_or_insert_with(|| Shared::join(&self.name, self.uri.reveal())))
+    }
+
+    /// What there is to hand over, without waiting.
+    fn take(&self, shared: &Shared, session: &Session, scope: Scope, max: usize) -> Batch {
+        let (mut batch, now) = (Batch::default(), Clock.now());
+        let due = session.book.borrow_mut().take_due(now, max);
+        for due in due {
+            match due {
+                Due::Again(key) => {
+                    if let Some(item) = session.book.borrow().get(key) {
+                        put(&mut batch, Receipt { key, epoch: session.epoch }, item);
+                    }
+                }
+                Due::Bare(tag, item) => {
+                    session.nack(tag);
+                    shared.memory.borrow_mut().on_away(item.content, item.id, now);
+                }
+            }
+        }
+        while batch.arrivals.len() + batch.unreadable.len() < max {
+            let Some(Pushed { at, delivery }) = session.take_pushed() else { break };
+            let tag = delivery.delivery_tag;
+            let item = self.item(shared, scope, delivery, at);
+            let mut receipt = Receipt { key: 0, epoch: session.epoch };
+            let made = read(&item);
+            receipt.key = session.book.borrow_mut().hand_over(tag, item);
+            made.put(&mut batch, receipt);
+        }
+        batch
+    }
+
+    fn item(&self, shared: &Shared, scope: Scope, delivery: Delivery, since: Moment) -> Item {
+        let headers = delivery.properties.headers().as_ref();
+        let group = self.queue.group.of(headers).map(std::borrow::Cow::into_owned);
+        let count = headers.and_then(|headers| headers.inner().get(DELIVERY_COUNT)).and_then(whole);
+        let deliveries = count.map_or(0, |count| u16::try_from(count).unwrap_or(u16::MAX).saturating_add(1));
+        let content = content(shared, &delivery, group.as_deref());
+        let known =
+            if delivery.redelivered { shared.memory.borrow_mut().recall(content, since) } else { None };
+        let id = known.unwrap_or_else(|| fresh(scope));
+        Item { id, content, since, deliveries, group, body: delivery.data }
+    }
+}
+
+fn fresh(scope: Scope) -> IdHash {
+    scope.broker_id(&MESSAGES.fetch_add(1, Atomic::Relaxed).to_le_bytes())
+}
+
+fn whole(value: &AMQPValue) -> Option<u64> {
+    match value {
+        AMQPValue::LongLongInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::LongInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::LongUInt(number) => Some((*number).into()),
+        AMQPValue::ShortUInt(number) => Some((*number).into()),
+        AMQPValue::ShortInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::ShortShortUInt(number) => Some((*number).into()),
+        AMQPValue::ShortShortInt(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+/// A hash of what stays the same when a message is handed over again. Its headers do not: servers count in them.
+fn content(shared: &Shared, delivery: &Delivery, group: Option<&str>) -> Content {
+    let properties = &delivery.properties;
+    let text = |text: &Option<lapin::types::ShortString>| {
+        text.as_ref().map(|text| text.as_str().to_owned()).unwrap_or_default()
+    };
+    let named = [
+        text(properties.message_id()),
+        text(properties.correlation_id()),
+        text(properties.kind()),
+        text(properties.app_id()),
+    ];
+    let half = |state: &std::hash::RandomState| {
+        let mut hasher = state.build_hasher();
+        for part in named.iter().map(String::as_str).chain([
+            delivery.exchange.as_str(),
+            delivery.routing_key.as_str(),
+            group.unwrap_or_default(),
+        ]) {
+            hasher.write_usize(part.len());
+            hasher.write(part.as_bytes());
+        }
+        hasher.write_u64(properties.timestamp().unwrap_or_default());
+        hasher.write(&delivery.data);
+        u128::from(hasher.finish())
+    };
+    (half(&shared.hashers[0]) << 64) | half(&shared.hashers[1])
+}
+
+/// A message as the desk takes it, but for its receipt.
+enum Made {
+    Message(Box<message::Message>, IdHash, u16),
+    Unreadable { group: String, body: Vec<u8>, detail: String },
+}
+
+fn read(item: &Item) -> Made {
+    match message::read(&item.body, item.group.as_deref()) {
+        Ok(message) => Made::Message(Box::new(message), item.id, item.deliveries),
+        Err(error) => Made::Unreadable {
+            group: item.group.clone().unwrap_or_default(),
+            body: item.body.clone(),
+            detail: error.to_string(),
+        },
+    }
+}
+
+impl Made {
+    fn put(self, batch: &mut Batch, receipt: Receipt) {
+        match self {
+            Self::Message(message, broker_id, deliveries) => batch.arrivals.push(Arrival {
+                parcel: message.parcel,
+                broker_id,
+                receipt,
+                deliveries,
+                dispatch: message.dispatch,
+                high_priority: message.high_priority,
+            }),
+            Self::Unreadable { group, body, detail } => {
+                batch.unreadable.push(Unreadable { receipt, group, body, detail });
+            }
+        }
+    }
+}
+
+fn put(batch: &mut Batch, receipt: Receipt, item: &Item) {
+    read(item).put(batch, receipt);
+}
+
+impl Source for RabbitQueue {
+    fn spec(&self) -> SourceSpec {
+        self.spec
+    }
+
+    fn open(&mut self) -> io::Result<()> {
+        self.shared().enter();
+        Ok(())
+    }
+
+    async fn depth(&self) -> Option<u64> {
+        let session = self.shared().live()?;
+        session.depth().await
+    }
+
+    async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
+        let shared = self.shared();
+        let session = shared.session(&self.address, &self.queue.name, self.terms).await?;
+        if self.epoch.replace(session.epoch) != session.epoch {
+            let connected = Some(Connected { epoch: session.epoch, spec: self.spec });
+            return Ok(Batch { connected, ..Batch::default() });
+        }
+        let until = Instant::now() + POLL;
+        loop {
+            session.pump();
+            if session.is_lost() {
+                break;
+            }
+            let batch = self.take(&shared, &session, scope, max.get());
+            if !batch.is_empty() {
+                return Ok(batch);
+            }
+            if session.is_narrow(self.terms.window_max) {
+                session.widen(&self.address, self.terms.window_max).await;
+            } else if !session.wait(until).await {
+                if session.is_there().await {
+                    return Ok(Batch::default());
+                }
+                break;
+            }
+        }
+        let why = session.why_lost().unwrap_or_default();
+        shared.leave(&session).await;
+        Err(away(&self.address, why))
+    }
+
+    fn settles_at_once(&self) -> usize {
+        SETTLES_AT_ONCE
+    }
+
+    async fn settle(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {
+        self.settle_all(tells).await
+    }
+
+    async fn stop(&self) {
+        self.end().await;
+    }
+}
