@@ -7,12 +7,14 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Connection, ConnectionProperties};
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
 /// A connection of the test's own.
 pub(crate) struct Hand {
     runtime: Runtime,
     connection: Connection,
+    looking: Mutex<Option<lapin::Channel>>,
 }
 
 impl Hand {
@@ -21,7 +23,13 @@ impl Hand {
         let runtime = runtime.expect("a runtime");
         let uri = format!("amqp://guest:guest@{server}/%2f");
         let connection = runtime.block_on(Connection::connect(&uri, ConnectionProperties::default()));
-        Self { runtime, connection: connection.expect("the broker accepts us") }
+        let connection = connection.expect("the broker accepts us");
+        Self { runtime, connection, looking: Mutex::default() }
+    }
+
+    /// A channel of its own for each deed.
+    async fn channel(&self) -> lapin::Channel {
+        self.connection.create_channel().await.expect("a channel")
     }
 
     /// Publishes straight into a queue.
@@ -34,7 +42,7 @@ impl Hand {
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let properties = properties.clone().with_delivery_mode(2);
         self.runtime.block_on(async {
-            let channel = self.connection.create_channel().await.expect("a channel");
+            let channel = self.channel().await;
             channel.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
             let [exchange, key] = [exchange, key].map(ShortString::from);
             let sent =
@@ -46,18 +54,33 @@ impl Hand {
 
     /// Messages that wait in a queue; `None`: there is no such queue.
     pub(crate) fn depth(&self, queue: &str) -> Option<u32> {
+        self.look(queue).map(|queue| queue.message_count())
+    }
+
+    /// Somebody consumes it.
+    pub(crate) fn is_consumed(&self, queue: &str) -> bool {
+        self.look(queue).is_some_and(|queue| queue.consumer_count() > 0)
+    }
+
+    /// Asks on one channel, again and again: a client has two thousand of them, and a closed one is not free at once.
+    fn look(&self, queue: &str) -> Option<lapin::Queue> {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         self.runtime.block_on(async {
-            let channel = self.connection.create_channel().await.expect("a channel");
+            let kept = self.looking.lock().take().filter(|channel| channel.status().connected());
+            let channel = match kept {
+                Some(channel) => channel,
+                None => self.connection.create_channel().await.ok()?,
+            };
             let found = channel.queue_declare(ShortString::from(queue), options, FieldTable::default()).await;
-            found.ok().map(|queue| queue.message_count())
+            *self.looking.lock() = Some(channel);
+            found.ok()
         })
     }
 
     /// The first message of a queue, which stays there.
     pub(crate) fn peek(&self, queue: &str) -> Option<(BasicProperties, Vec<u8>)> {
         self.runtime.block_on(async {
-            let channel = self.connection.create_channel().await.expect("a channel");
+            let channel = self.channel().await;
             let options = BasicGetOptions { no_ack: false };
             let got = channel.basic_get(ShortString::from(queue), options).await.expect("the queue is there");
             let found = got.map(|message| (message.properties.clone(), message.data.clone()));
@@ -73,14 +96,14 @@ impl Hand {
         }
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         self.runtime.block_on(async {
-            let channel = self.connection.create_channel().await.expect("a channel");
+            let channel = self.channel().await;
             channel.queue_declare(ShortString::from(queue), options, table).await.expect("a queue");
         });
     }
 
     pub(crate) fn delete(&self, queue: &str) {
         self.runtime.block_on(async {
-            let channel = self.connection.create_channel().await.expect("a channel");
+            let channel = self.channel().await;
             let options = QueueDeleteOptions::default();
             channel.queue_delete(ShortString::from(queue), options).await.expect("it is deleted");
         });

@@ -79,10 +79,10 @@ impl Stage {
         router
     }
 
-    /// Waits until a service is declared.
+    /// Waits until a service is declared and consumed.
     pub(crate) fn wait_queue(&self, word: &str) {
         let queue = self.named("queue", word);
-        until(SOON, "the queue is declared", || self.hand.depth(&queue).is_some(), || self.dir.logs());
+        until(SOON, "it is consumed", || self.hand.is_consumed(&queue), || self.dir.logs());
     }
 
     /// Waits until so many messages wait in a queue of a service.

@@ -18,6 +18,8 @@ pub(crate) struct Seen {
     pub(crate) attempt: u32,
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
+    /// What it was answered; 0 = nothing yet.
+    pub(crate) status: u16,
 }
 
 /// What it says.
@@ -119,6 +121,7 @@ fn serve(stream: &TcpStream, state: &State) {
                 return;
             }
         };
+        state.seen.lock()[number].status = status;
         let text = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         if (&mut &*stream).write_all(text.as_bytes()).is_err() {
             return;
@@ -135,6 +138,7 @@ fn read(input: &mut impl BufRead) -> Option<Seen> {
         attempt: 0,
         content_type: String::new(),
         body: Vec::new(),
+        status: 0,
     };
     let mut length = 0;
     loop {

@@ -1,14 +1,13 @@
 //! A real RabbitMQ server: its own directory, cookie and ports on loopback, killed when it is dropped. It takes ten
 //! seconds and more to start: one per test process, a queue or a vhost per test.
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
-
-use std::io::{Read, Write};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -32,6 +31,26 @@ pub(crate) struct RabbitServer {
     /// The Erlang machine itself: the wrapper around it would survive it.
     beam: Option<Pid>,
     has_epmd: bool,
+    probe: Option<Probe>,
+}
+
+/// A node that asks the server.
+struct Probe {
+    child: Child,
+    words: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.child.kill().expect("rabbitmq: our own child");
+        self.child.wait().expect("rabbitmq: our own child");
+    }
+}
+
+/// The secret of this process's servers and probes.
+fn cookie() -> String {
+    format!("cookie{}", std::process::id())
 }
 
 impl RabbitServer {
@@ -54,7 +73,7 @@ impl RabbitServer {
             .create_new(true)
             .mode(0o400)
             .open(dir.join(".erlang.cookie"))
-            .and_then(|mut file| writeln!(file, "cookie{}", std::process::id()));
+            .and_then(|mut file| writeln!(file, "{}", cookie()));
         cookie.expect("rabbitmq: its cookie");
         std::fs::write(dir.join("enabled_plugins"), "[].\n").expect("rabbitmq: its plugins");
         let text = format!(
@@ -62,8 +81,8 @@ impl RabbitServer {
              disk_free_limit.absolute = 50MB\nlog.console = false\nlog.file.level = info\n{config}\n"
         );
         std::fs::write(dir.join("rabbitmq.conf"), text).expect("rabbitmq: its config");
-        let mut server =
-            Self { dir, address, dist: dist.port(), epmd: epmd.port(), beam: None, has_epmd: false };
+        let (dist, epmd) = (dist.port(), epmd.port());
+        let mut server = Self { dir, address, dist, epmd, beam: None, has_epmd: false, probe: None };
         server.launch();
         server
     }
@@ -167,6 +186,46 @@ impl RabbitServer {
         }
     }
 
+    /// Evaluates Erlang in the server: for what no tool tells at once. `Err` = it is down.
+    pub(crate) fn eval(&mut self, expression: &str) -> Result<String, String> {
+        if self.probe.is_none() {
+            self.probe = Some(self.start_probe());
+        }
+        let probe = self.probe.as_mut().expect("it was just started");
+        let asked = writeln!(probe.words, "{}", expression.replace('\n', " "));
+        asked.expect("rabbitmq: the probe listens");
+        let mut answer = String::new();
+        probe.answers.read_line(&mut answer).expect("rabbitmq: the probe answers");
+        match answer.trim_end().split_once(' ') {
+            Some(("ok", value)) => Ok(value.to_owned()),
+            _ => Err(answer),
+        }
+    }
+
+    /// An Erlang node beside the server: a tool that is started for each question would take a second each.
+    fn start_probe(&self) -> Probe {
+        let evaluate = "Loop = fun(Loop) -> case io:get_line(\"\") of eof -> halt(); Line -> \
+            {ok, Tokens, _} = erl_scan:string(Line), {ok, Exprs} = erl_parse:parse_exprs(Tokens), \
+            case rpc:call('test@localhost', erl_eval, exprs, [Exprs, []]) of \
+            {value, Value, _} -> io:format(\"ok ~w~n\", [Value]); Other -> io:format(\"no ~w~n\", [Other]) end, \
+            Loop(Loop) end end, Loop(Loop).";
+        let mut child = Command::new("erl")
+            .args(["-sname", "probe@localhost", "-hidden", "-noshell", "-setcookie"])
+            .arg(cookie())
+            .args(["-kernel", "inet_dist_use_interface", "{127,0,0,1}", "-eval", evaluate])
+            .env("HOME", self.dir.path())
+            .env("ERL_EPMD_PORT", self.epmd.to_string())
+            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            .env("ERL_CRASH_DUMP_SECONDS", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("rabbitmq: a probe starts");
+        let words = child.stdin.take().expect("piped");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        Probe { child, words, answers }
+    }
+
     /// Runs `rabbitmqctl`.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
         let Output { status, stdout, stderr } =
@@ -175,15 +234,11 @@ impl RabbitServer {
         assert!(status.success(), "rabbitmqctl {arguments:?}: {said}{complained}");
         said.into_owned()
     }
-
-    /// Evaluates Erlang in the server: for what no tool tells.
-    pub(crate) fn eval(&self, expression: &str) -> String {
-        self.ctl(&["--quiet", "eval", expression]).trim().to_owned()
-    }
 }
 
 impl Drop for RabbitServer {
     fn drop(&mut self) {
+        self.probe = None;
         self.kill();
         if self.has_epmd {
             // The name daemon is ours alone: it has a port of its own.

@@ -97,11 +97,19 @@ impl Line {
     /// # Errors
     /// The connection is lost or the server does not answer.
     pub(crate) async fn channel(&self, address: &Address) -> Result<Channel, ReceiveError> {
-        match tokio::time::timeout(CHANNEL_MAX, self.connection.create_channel()).await {
+        match tokio::time::timeout(CHANNEL_MAX, self.open_channel()).await {
             Ok(Ok(channel)) => Ok(channel),
             Ok(Err(error)) => Err(receive_error(address, &error)),
             Err(_) => Err(away(address, "the server does not open a channel")),
         }
+    }
+
+    /// The same with the client's own error, and not bounded in time.
+    ///
+    /// # Errors
+    /// The connection is lost, or the server opens no more.
+    pub(crate) async fn open_channel(&self) -> lapin::Result<Channel> {
+        self.connection.create_channel().await
     }
 
     /// It is of no use any more.
@@ -110,12 +118,13 @@ impl Line {
     }
 
     /// Says goodbye, so that what was sent before is taken, and cuts it.
-    pub(crate) async fn close(self) {
+    pub(crate) async fn close(&self) {
         if !self.is_lost() {
             let goodbye = self.connection.close(REPLY_SUCCESS, ShortString::from("OK"));
             // It ends anyway.
             let _ = tokio::time::timeout(CLOSE_MAX, goodbye).await;
         }
+        self.socket.cut();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The brokers under test.
 
 pub(crate) mod nats;
+pub(crate) mod rabbitmq;
 pub(crate) mod sqlite;
 pub(crate) mod sqs;
 
@@ -16,6 +17,8 @@ pub(crate) struct Kind {
 pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "sqs-standard", start: sqs::start_standard },
     Kind { name: "sqs", start: sqs::start },
+    Kind { name: "rabbitmq", start: rabbitmq::start_classic },
+    Kind { name: "rabbitmq-quorum", start: rabbitmq::start_quorum },
     Kind { name: "nats", start: nats::start },
     Kind { name: "sqlite", start: sqlite::start },
 ];

@@ -29,6 +29,15 @@ fn a_uri_names_servers_vhost_and_queue() {
 }
 
 #[test]
+fn a_message_is_held_for_less_than_the_server_allows() {
+    let rows = [("", Some(1_500)), ("?consumer-timeout=1h", Some(3_000)), ("?consumer-timeout=none", None)];
+    for (option, want) in rows {
+        let address = Address::parse(&format!("amqp://h/q{option}")).expect(option);
+        assert_eq!(queue(&address).hold_max().map(|most| most.as_secs()), want, "{option}");
+    }
+}
+
+#[test]
 fn a_uri_with_a_service_is_a_place_on_the_bus() {
     let uri = "amqp://h/%2F?service=wms-cincout&target=http://wms/in%26out&pool=WMS&prefetch=9";
     let address = Address::parse(uri).expect("a service");
@@ -36,6 +45,7 @@ fn a_uri_with_a_service_is_a_place_on_the_bus() {
         name: "wms-cincout".into(),
         target: "http://wms/in&out".into(),
         pool: Some("WMS".into()),
+        consumer_timeout: CONSUMER_TIMEOUT,
     };
     assert_eq!((&address.place, address.vhost.as_str()), (&Place::Bus(want), "/"));
     assert_eq!(address.to_string(), "amqp://h:5672/%2F?service=wms-cincout");
@@ -86,6 +96,8 @@ fn what_is_wrong_with_a_uri_is_said_without_its_password() {
         ("amqp://h/q?prefetch=70000", "prefetch=70000", "more than the protocol has"),
         ("amqp://h/q?prefetch", "no value", "no value"),
         ("amqp://h/q?delivery-limit=x", "delivery-limit=x", "no number"),
+        ("amqp://h/q?consumer-timeout=0s", "consumer-timeout=0s", "no time at all"),
+        ("amqp://h/q?consumer-timeout=30", "30m", "no unit"),
         ("amqp://h/q?group=elsewhere", "group", "no such place"),
         ("amqp://h/q?group=%zz", "escape", "a broken escape"),
         ("amqps://h/q?cert=/c", "together", "a certificate without its key"),
