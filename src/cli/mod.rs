@@ -35,7 +35,7 @@ enum Command {
     Check(Box<check::Args>),
     Completions(completions::Args),
     Demo(demo::Args),
-    Dlq(dlq::Args),
+    Dlq(Box<dlq::Args>),
     Explain(explain::Args),
     Run(Box<run::Args>),
     Seed(seed::Args),

@@ -125,11 +125,9 @@ pub(crate) fn number(properties: &BasicProperties, name: &str) -> Option<i32> {
     header(properties, name)?.as_long_int()
 }
 
-/// Properties with these headers.
-pub(crate) fn with_headers(id: &str, headers: &[(&str, AMQPValue)]) -> BasicProperties {
-    let mut table = FieldTable::default();
-    for (name, value) in headers {
-        table.insert(ShortString::from(*name), value.clone());
-    }
-    BasicProperties::default().with_message_id(ShortString::from(id)).with_headers(table)
+/// A message that has had its ten retries: the next failure sends it to the DLQ.
+pub(crate) fn worn(id: &str) -> BasicProperties {
+    let mut headers = FieldTable::default();
+    headers.insert("corelane-retries".into(), AMQPValue::LongInt(10));
+    BasicProperties::default().with_message_id(ShortString::from(id)).with_headers(headers)
 }

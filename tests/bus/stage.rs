@@ -146,3 +146,12 @@ impl Stage {
         self.done(&["bus", "publish", "--prefix", &self.prefix], lines);
     }
 }
+
+/// `{"n":0}` and so on, a line each.
+pub(crate) fn lines(count: usize) -> String {
+    let mut all = String::new();
+    for n in 0..count {
+        writeln!(all, "{{\"n\":{n}}}").expect("a text takes all");
+    }
+    all
+}

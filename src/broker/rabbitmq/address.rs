@@ -137,22 +137,18 @@ impl Address {
     /// # Errors
     /// What is wrong with it, and what would be right. Never its password.
     pub(crate) fn parse(uri: &str) -> Result<Self, String> {
-        Self::read(uri, |path, options| match options.service.take() {
-            Some(service) => {
-                let target =
-                    options.target.take().ok_or("has service= and no target=: write the URL to POST to")?;
+        Self::read(uri, |path, options| {
+            let consumer_timeout = options.consumer_timeout.unwrap_or(CONSUMER_TIMEOUT);
+            if let Some(name) = options.service.take() {
+                let target = options.target.take();
+                let target = target.ok_or("has service= and no target=: write the URL to POST to")?;
                 let pool = options.pool.take();
-                let consumer_timeout = options.consumer_timeout.unwrap_or(CONSUMER_TIMEOUT);
-                let service = BusService { name: service, target, pool, consumer_timeout };
-                Ok((vhost_only(path)?, Place::Bus(service)))
+                let service = BusService { name, target, pool, consumer_timeout };
+                return Ok((vhost_only(path)?, Place::Bus(service)));
             }
-            None => {
-                let (vhost, name) = vhost_and_queue(path)?;
-                let group = options.group.take().unwrap_or_default();
-                let delivery_limit = options.delivery_limit;
-                let consumer_timeout = options.consumer_timeout.unwrap_or(CONSUMER_TIMEOUT);
-                Ok((vhost, Place::Queue(PlainQueue { name, group, delivery_limit, consumer_timeout })))
-            }
+            let (vhost, name) = vhost_and_queue(path)?;
+            let (group, delivery_limit) = (options.group.take().unwrap_or_default(), options.delivery_limit);
+            Ok((vhost, Place::Queue(PlainQueue { name, group, delivery_limit, consumer_timeout })))
         })
     }
 

@@ -14,6 +14,7 @@ use super::shared::Shared;
 use crate::ingress::Answer;
 
 /// A message that was not delivered.
+#[derive(Clone, Copy)]
 pub(super) enum Back {
     /// Show it again then.
     At(Moment),

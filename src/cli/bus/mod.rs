@@ -36,7 +36,7 @@ enum Action {
 /// Where the bus is.
 #[derive(clap::Args)]
 pub(super) struct Vhost {
-    /// Server and vhost, such as amqp://user:password@host/vhost (amqps:// for TLS)
+    /// Server and vhost, such as `amqp://user:password@host/vhost` (amqps for TLS)
     #[arg(long, value_name = "URI", env = "CORELANE_BUS", hide_env_values = true)]
     pub(super) uri: String,
 }

@@ -14,7 +14,7 @@ use crate::cli::bus::on_broker;
 /// Which bus, and whose DLQ.
 #[derive(clap::Args)]
 pub(super) struct BusArgs {
-    /// Work on a service's DLQ on the bus in this vhost, such as amqp://user:password@host/vhost
+    /// Work on a service's DLQ on the bus in this vhost, such as `amqp://user:password@host/vhost`
     #[arg(long, value_name = "URI", requires = "service", help_heading = "Event bus")]
     bus: Option<String>,
     /// The service, such as wms-stock

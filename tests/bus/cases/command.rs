@@ -2,9 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use lapin::types::AMQPValue;
+use lapin::types::{AMQPValue, ShortString};
 
-use crate::stage::{SOON, Stage};
+use crate::stage::{SOON, Stage, lines};
 use crate::support::router::{Router, program};
 use crate::support::wait::until;
 use crate::target::{Reply, Target};
@@ -78,7 +78,7 @@ pub(super) fn published(stage: &Stage) {
         said.err
     );
     stage.done(&["bus", "declare", "--service", &stage.service("a")], "");
-    let many: String = (0..1_000).map(|n| format!("{{\"n\":{n}}}\r\n\n")).collect();
+    let many = lines(1_000).replace('\n', "\r\n\n");
     assert!(stage.done(&publish, &many).starts_with("1000 published"));
     stage.wait_depth("queue", "a", 1_000);
     let (properties, body) = stage.hand.peek(&stage.named("queue", "a")).expect("the first");
@@ -87,7 +87,7 @@ pub(super) fn published(stage: &Stage) {
         (&Some(2), &b"{\"n\":0}"[..]),
         "persistent, without its end"
     );
-    assert_eq!(properties.content_type().as_ref().map(|it| it.as_str()), Some("application/json"));
+    assert_eq!(properties.content_type().as_ref().map(ShortString::as_str), Some("application/json"));
     assert!(properties.message_id().is_some());
     // A bad line stops it, and what came before is there.
     let said = stage.corelane(&publish, "{\"n\":1}\n{\"n\":2}\n{\"n\":\n{\"n\":4}\n");

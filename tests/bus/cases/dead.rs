@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde_json::Value;
 
-use crate::hand::{header, number, text, with_headers};
+use crate::hand::{header, number, text, worn};
 use crate::stage::{SOON, Stage};
 use crate::support::wait::until;
 use crate::target::{Reply, Target};
@@ -14,11 +14,6 @@ use crate::target::{Reply, Target};
 /// Ten waits of five seconds, on a busy machine.
 const TEN_RETRIES: Duration = Duration::from_secs(120);
 const MARK: &str = "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED";
-
-/// A message that has had its ten retries: the next failure sends it to the DLQ.
-fn worn(id: &str) -> BasicProperties {
-    with_headers(id, &[("corelane-retries", AMQPValue::LongInt(10))])
-}
 
 /// The broker's count for a queue and a reason.
 fn deaths(properties: &BasicProperties, queue: &str, reason: &str) -> i64 {
@@ -53,7 +48,7 @@ pub(super) fn ten_retries_and_back(stage: &Stage) {
         (deaths(&properties, &queue, "rejected"), deaths(&properties, &retry_queue, "expired")),
         (10, 10)
     );
-    assert_eq!(properties.content_type().as_ref().map(|it| it.as_str()), Some("application/json"));
+    assert_eq!(properties.content_type().as_ref().map(ShortString::as_str), Some("application/json"));
     assert!(router.log().contains(MARK), "{}", router.log());
     // Not fixed yet: one call, and the count has gone on.
     assert!(stage.dlq(&["retry"], "a").contains("1 dead letters retried"));

@@ -3,20 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lapin::types::AMQPValue;
-
-use crate::hand::{Hand, with_headers};
+use crate::hand::{Hand, worn};
 use crate::proxy::Proxy;
-use crate::stage::{SOON, Stage};
+use crate::stage::{SOON, Stage, lines};
 use crate::support::rabbitmq::RabbitServer;
 use crate::support::wait::until;
 use crate::target::{Reply, Target};
 
 const SLOW: Duration = Duration::from_millis(30);
-
-fn lines(count: usize) -> String {
-    (0..count).map(|n| format!("{{\"n\":{n}}}\n")).collect()
-}
 
 /// Waits until every one of them was taken.
 fn wait_all(target: &Target, count: usize, said: impl Fn() -> String) {
@@ -72,25 +66,47 @@ pub(super) fn cut(stage: &Stage) {
     );
 }
 
-pub(super) fn hung_publish(stage: &Stage) {
+pub(super) fn lost_ack(stage: &Stage) {
     let proxy = Proxy::new(stage.address);
     let target = Target::new(|_, _| Reply::Slow(500, Duration::from_millis(500)));
     let router = stage.router_at(proxy.address, &[("a", &target.url())], &[]);
-    let worn = with_headers("m-1", &[("corelane-retries", AMQPValue::LongInt(10))]);
-    stage.hand.publish(&stage.named("queue", "a"), &worn, b"x");
+    let opened = proxy.opened();
+    stage.hand.publish(&stage.named("queue", "a"), &worn("m-1"), b"x");
     target.wait(1, SOON, || router.log());
-    // While the call runs: what is published to the DLQ afterwards goes nowhere.
+    // While the call runs: the DLQ gets it over a new connection, and the ack goes nowhere.
     proxy.hang();
-    stage.wait_depth_within("dlq", "a", 1, SOON * 2);
-    until(
-        SOON,
-        "it is out of its queue",
-        || stage.hand.depth(&stage.named("queue", "a")) == Some(0),
-        || router.log(),
-    );
+    stage.wait_depth("dlq", "a", 1);
+    // The next connection brings it again.
+    until(SOON, "a new connection", || proxy.opened() >= opened + 2, || router.log());
+    stage.wait_queue("a");
+    stage.publish("{\"n\":2}\n");
+    let seen = target.wait(2, SOON, || router.log());
+    assert_eq!(seen[1].body, b"{\"n\":2}", "the first was not called again");
+    router.stop();
+    assert_eq!(stage.hand.depth(&stage.named("dlq", "a")), Some(1), "once");
+}
+
+pub(super) fn short_of_memory(stage: &mut Stage, server: &mut RabbitServer) {
+    let target = Target::new(|seen, _| Reply::Status(if seen.body == b"x" { 500 } else { 200 }));
+    let router = stage.router(&[("a", &target.url())], &[]);
+    let (status, _) = router.stop();
+    assert!(status.success());
+    for (id, body) in [("m-1", "y"), ("m-x2", "x"), ("m-2", "y"), ("m-3", "y")] {
+        stage.hand.publish(&stage.named("queue", "a"), &worn(id), body.as_bytes());
+    }
+    server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
+    let target = Target::new(|seen, _| Reply::Status(if seen.body == b"x" { 500 } else { 200 }));
+    let router = stage.router(&[("a", &target.url())], &[]);
+    target.wait(4, SOON, || router.log());
+    // The three are acked: only the one that the DLQ does not take is unsettled.
+    let unsettled = || server.ctl(&["--quiet", "list_queues", "name", "messages_unacknowledged"]);
+    let line = format!("{}\t1", stage.named("queue", "a"));
+    until(SOON, "acks go on", || unsettled().contains(&line), unsettled);
+    assert_eq!(stage.hand.depth(&stage.named("dlq", "a")), Some(0), "the DLQ takes nothing");
+    server.ctl(&["set_vm_memory_high_watermark", "absolute", "400MB"]);
+    stage.wait_depth("dlq", "a", 1);
     router.stop();
     assert_eq!(stage.hand.depth(&stage.named("queue", "a")), Some(0), "{}", stage.dir.logs());
-    assert_eq!(stage.hand.depth(&stage.named("dlq", "a")), Some(1), "once");
 }
 
 pub(super) fn crashed(stage: &mut Stage, server: &mut RabbitServer) {

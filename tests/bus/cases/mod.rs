@@ -11,6 +11,9 @@ use crate::support::rabbitmq::RabbitServer;
 /// A case: what it shows, and how.
 type Case = (&'static str, fn(&Stage));
 
+/// One that breaks the server.
+type LastCase = (&'static str, fn(&mut Stage, &mut RabbitServer));
+
 /// All of them; the longest come first.
 pub(crate) const CASES: &[Case] = &[
     ("any (retry >= 10): DLQ with all headers, and back by hand", dead::ten_retries_and_back),
@@ -34,9 +37,11 @@ pub(crate) const CASES: &[Case] = &[
     ("kill -9 of the router in mid-flight loses nothing", fault::killed),
     ("a stop gives back what waits", fault::stopped),
     ("a cut connection: all is delivered", fault::cut),
-    ("a DLQ publish whose connection hangs is made again", fault::hung_publish),
+    ("a DLQ publish whose ack is lost: once in the DLQ, no second call", fault::lost_ack),
 ];
 
 /// Those that break the server, one after another.
-pub(crate) const LAST: &[(&str, fn(&mut Stage, &mut RabbitServer))] =
-    &[("the server crashes: all is delivered", fault::crashed)];
+pub(crate) const LAST: &[LastCase] = &[
+    ("the server is short of memory: acks go on, the DLQ waits", fault::short_of_memory),
+    ("the server crashes: all is delivered", fault::crashed),
+];

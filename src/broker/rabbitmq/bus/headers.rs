@@ -90,7 +90,7 @@ pub(super) fn for_dlq(properties: &BasicProperties, queue: &str, why: &Why, retr
         Why::Unfit(problem) => Some(problem.as_str()),
     };
     if let Some(error) = error {
-        headers.insert(FINAL_ERROR.into(), words(&error[..error.floor_char_boundary(ERROR_BYTES_MAX)]));
+        headers.insert(FINAL_ERROR.into(), words(cut(error)));
     }
     headers.insert(FINAL_RETRIES.into(), AMQPValue::LongInt(i32::try_from(retries).unwrap_or(i32::MAX)));
     republished(properties, headers)
@@ -162,6 +162,12 @@ fn republished(old: &BasicProperties, headers: FieldTable) -> BasicProperties {
         new = new.with_timestamp(timestamp);
     }
     new
+}
+
+/// As much of it as is kept, at the end of a character.
+fn cut(text: &str) -> &str {
+    let end = (0..=text.len().min(ERROR_BYTES_MAX)).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or_default()]
 }
 
 fn words(text: &str) -> AMQPValue {

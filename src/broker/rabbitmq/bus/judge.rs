@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn every_row_of_the_status_table() {
         let open = Outcome::failed(ErrorConnection, Fault::CircuitOpen, 0, 5);
-        let wait = Verdict::Requeue(Duration::from_millis(1_000));
+        let wait = Verdict::Requeue(Duration::from_secs(1));
         let rows = [
             // outcome                                             retries  verdict              why
             (Outcome::success(200), 0, Verdict::Ack, "2xx"),

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use lapin::types::ShortString;
 use shards::clock::{Clock, Moment};
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
 use shards::model::{Dispatch, IdHash, Ordering, Outcome, Parcel, ParcelError, Parts};
@@ -19,7 +20,7 @@ use crate::broker::rabbitmq::address::{BusService, Place};
 use crate::broker::rabbitmq::book::Item;
 use crate::broker::rabbitmq::client::{Pushed, Session};
 use crate::broker::rabbitmq::consumer::Consumer;
-use crate::broker::rabbitmq::settle::{Back, give_back};
+use crate::broker::rabbitmq::settle::{Back, ack, give_back};
 use crate::broker::rabbitmq::shared::Shared;
 use crate::broker::rabbitmq::{address_of, content, fresh, wrong};
 use crate::ingress::{Answer, Batch, ReceiveError, Scope, Source};
@@ -138,7 +139,7 @@ impl BusQueue {
         id: IdHash,
         body: &[u8],
     ) -> Result<Parcel, ParcelError> {
-        let given = properties.message_id().as_ref().map(|id| id.as_str()).unwrap_or_default();
+        let given = properties.message_id().as_ref().map(ShortString::as_str).unwrap_or_default();
         let is_fit = !given.is_empty() && given.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
         let made = format!("{:032x}", id.0);
         Parcel::new(&Parts {
@@ -147,7 +148,7 @@ impl BusQueue {
             pool: &self.pool,
             target: &self.target,
             token: "",
-            content_type: properties.content_type().as_ref().map(|text| text.as_str()).unwrap_or_default(),
+            content_type: properties.content_type().as_ref().map(ShortString::as_str).unwrap_or_default(),
             body,
         })
     }
@@ -165,7 +166,7 @@ impl BusQueue {
             session.book.borrow().get(key).and_then(|item| item.note.as_ref()).map(|note| note.retries);
         let Some(retries) = retries else { return };
         match judge::judge(outcome, retries, RandomState::new().hash_one(key)) {
-            Verdict::Ack => drop(crate::broker::rabbitmq::settle::ack(shared, session, key, Clock.now())),
+            Verdict::Ack => drop(ack(shared, session, key, Clock.now())),
             Verdict::Retry => {
                 if let Some((tag, _)) = session.book.borrow_mut().settle(key) {
                     session.reject(tag);

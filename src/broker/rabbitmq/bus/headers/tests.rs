@@ -1,3 +1,5 @@
+//! What is read from headers, and what is written into them.
+
 use super::*;
 use shards::model::{Fault, Mediation};
 
