@@ -96,7 +96,8 @@ impl Book {
 
     /// A message goes to the desk for the first time; returns its key.
     pub(super) fn hand_over(&mut self, tag: u64, mut item: Item) -> u64 {
-        let bare = self.kept_bytes + item.body.len() > KEPT_BYTES_MAX;
+        // One alone always fits, or it could never go anywhere.
+        let bare = self.kept_bytes > 0 && self.kept_bytes + item.body.len() > KEPT_BYTES_MAX;
         if bare {
             item.body = Vec::new();
         }

@@ -18,6 +18,8 @@ use crate::broker::rabbitmq::bus::client::Client;
 use crate::broker::rabbitmq::bus::names::{Prefix, Service};
 use crate::broker::rabbitmq::bus::publish::{Outgoing, Publisher};
 
+/// How long the broker may take to confirm.
+const CONFIRM_MAX: Duration = Duration::from_secs(30);
 /// Lines published at once: what comes slowly goes at once, what comes fast shares a wait for the broker.
 const BATCH: usize = 256;
 /// Bytes published at once.
@@ -159,10 +161,10 @@ async fn send(
         body: line.body,
     };
     let all: Vec<Outgoing> = batch.into_iter().map(outgoing).collect();
-    let not_taken = publisher
-        .publish(&all)
-        .await
-        .with_context(|| format!("lines {first} to {last}: not known to be published"))?;
+    let unknown = || format!("lines {first} to {last}: not known to be published");
+    let published = tokio::time::timeout(CONFIRM_MAX, publisher.publish(&all)).await;
+    let published = published.context("the broker does not confirm: it may be short of memory or disk");
+    let not_taken = published.with_context(unknown)?.with_context(unknown)?;
     let returned = not_taken.returned.iter().filter_map(|properties| properties.message_id().as_ref());
     let mut unheard: Vec<u64> = returned.filter_map(|id| of_id.get(id.as_str()).copied()).collect();
     unheard.sort_unstable();

@@ -31,6 +31,8 @@ const BATCH: usize = 64;
 const BATCH_BYTES: usize = 4 << 20;
 /// Pause after a failure: doubles from the first to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// How long a confirmation may take before it is told.
+const CONFIRM_LATE: Duration = Duration::from_secs(30);
 /// How long the connection is kept for the next one.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long a moved message is remembered, and how many: as acked ones are.
@@ -187,7 +189,7 @@ impl Burial {
         }
         let Some((_, publisher)) = way else { return Err("no connection".to_owned()) };
         let all: Vec<Outgoing> = batch.iter().map(|moving| moving.outgoing.clone()).collect();
-        match publisher.publish(&all).await {
+        match self.confirmed(publisher.publish(&all)).await {
             Ok(not_taken) if not_taken.is_empty() => Ok(()),
             Ok(not_taken) if not_taken.returned.is_empty() => {
                 Err("the broker refuses to keep them".to_owned())
@@ -198,6 +200,23 @@ impl Burial {
             Err(error) => {
                 *way = None;
                 Err(error.to_string())
+            }
+        }
+    }
+
+    /// Waits for the broker's word, and says so when it takes long. Publishing again would make them two.
+    async fn confirmed<T>(&self, published: impl Future<Output = T>) -> T {
+        let mut published = std::pin::pin!(published);
+        loop {
+            match tokio::time::timeout(CONFIRM_LATE, &mut published).await {
+                Ok(done) => return done,
+                Err(_) => {
+                    let dlq = &self.dlq;
+                    tracing::warn!(
+                        dlq,
+                        "the broker does not confirm what goes to the DLQ: it may be short of memory or disk"
+                    );
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! again does not go round in circles.
 
 use std::io;
+use std::time::Duration;
 
 use lapin::message::BasicGetMessage;
 use lapin::options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions};
@@ -17,6 +18,8 @@ use super::headers::{self, FINAL_ERROR, FINAL_RETRIES, FINAL_STATUS, ORIGINAL_QU
 use super::names::Service;
 use super::publish::{Outgoing, Publisher};
 
+/// How long the broker may take to confirm.
+const CONFIRM_MAX: Duration = Duration::from_secs(30);
 /// Messages that are put back at once.
 const BATCH: usize = 64;
 /// Bytes that are put back at once.
@@ -195,7 +198,16 @@ impl Dlq {
             body: message.data.clone(),
         };
         let all: Vec<Outgoing> = batch.iter().map(outgoing).collect();
-        let not_taken = self.publisher.publish(&all).await.map_err(io::Error::other)?;
+        let published = tokio::time::timeout(CONFIRM_MAX, self.publisher.publish(&all)).await;
+        let published = published.map_err(|_| {
+            let (count, name) = (batch.len(), &self.name);
+            io::Error::other(format!(
+                "the broker does not confirm: it may be short of memory or disk. These {count} stay in {name}, and may \
+                 be in {} too",
+                self.queue
+            ))
+        })?;
+        let not_taken = published.map_err(io::Error::other)?;
         if !not_taken.is_empty() {
             return Err(io::Error::other(format!(
                 "queue {} does not take messages: is it there? These {} stay in {}",

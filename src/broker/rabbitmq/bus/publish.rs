@@ -4,17 +4,11 @@
 //! to whichever confirmation comes next. So one batch is under way at a time, and what was returned is said of the
 //! batch, never of one message in it.
 
-use std::time::Duration;
-
 use lapin::message::BasicReturnMessage;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
 use thiserror::Error;
-
-/// How long the broker may take to confirm a batch. One that is out of memory or disk takes no messages until it has
-/// room again.
-const CONFIRM_MAX: Duration = Duration::from_secs(30);
 
 /// A message to be published.
 #[derive(Clone, Debug)]
@@ -42,16 +36,10 @@ impl NotTaken {
     }
 }
 
-/// Why nothing is known of a batch: all of it may or may not have been taken.
+/// The connection or channel is gone, and nothing is known of a batch: all of it may or may not have been taken.
 #[derive(Debug, Error)]
-pub(crate) enum PublishError {
-    /// The connection or channel is gone.
-    #[error("the connection was lost: {0}")]
-    Lost(#[from] lapin::Error),
-    /// No answer.
-    #[error("the broker did not confirm within {} s: it may be short of memory or disk", CONFIRM_MAX.as_secs())]
-    Late,
-}
+#[error("the connection was lost: {0}")]
+pub(crate) struct PublishError(#[from] lapin::Error);
 
 /// A channel that confirms. One batch at a time.
 #[derive(Debug)]
@@ -67,13 +55,10 @@ impl Publisher {
         Ok(Self { channel, busy: tokio::sync::Mutex::new(()) })
     }
 
-    /// Publishes all of it and waits until the broker has answered for each.
+    /// Publishes all of it and waits until the broker has answered for each. A broker that is short of memory or disk
+    /// answers when it has room again; heartbeats tell that it is there.
     pub(crate) async fn publish(&self, batch: &[Outgoing]) -> Result<NotTaken, PublishError> {
         let _alone = self.busy.lock().await;
-        tokio::time::timeout(CONFIRM_MAX, self.publish_alone(batch)).await.map_err(|_| PublishError::Late)?
-    }
-
-    async fn publish_alone(&self, batch: &[Outgoing]) -> Result<NotTaken, PublishError> {
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let mut confirms = Vec::with_capacity(batch.len());
         for Outgoing { exchange, routing_key, properties, body } in batch {
