@@ -46,6 +46,16 @@ pub(super) fn stopped(stage: &Stage) {
     let (status, took) = router.stop();
     assert!(status.success() && took < Duration::from_secs(5), "{status:?} after {took:?}");
     assert_eq!(stage.hand.depth(&stage.named("queue", "a")), Some(5), "back at once: {}", stage.dir.logs());
+    // Those that were not called: back as well, and not counted as retries.
+    let target = Target::new(|_, _| Reply::Slow(200, Duration::from_secs(1)));
+    let router = stage.router(&[("a", &target.url())], &["--pool", "DEFAULT-POOL=1"]);
+    stage.publish(&lines(20));
+    target.wait(1, SOON, || router.log());
+    let (status, _) = router.stop();
+    assert!(status.success(), "{status:?}");
+    let left = 25 - u32::try_from(target.seen().len()).expect("few");
+    let found = ["queue", "retry-queue"].map(|what| stage.hand.depth(&stage.named(what, "a")));
+    assert_eq!(found, [Some(left), Some(0)], "{}", stage.dir.logs());
 }
 
 pub(super) fn cut(stage: &Stage) {
