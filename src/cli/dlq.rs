@@ -2,6 +2,7 @@
 //! whether a router runs on them or not; with `--bus`, on a DLQ at the broker.
 
 mod bus;
+mod parse;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use crate::deadletter::{DeadLetterStore, Page, Redrive, redrive};
 use crate::topology::QueueUri;
 use crate::view::{DeadLetterFilter, DeadLetterView};
 use bus::{BusArgs, Change};
+use parse::{queue_file, reason, time};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -378,30 +380,4 @@ fn bar(hidden: bool, count: u64) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("[{bar:40}] {pos}/{len}").expect("a constant template");
     ProgressBar::new(count).with_style(style.progress_chars("=> "))
-}
-
-fn reason(text: &str) -> Result<String, String> {
-    let reason = text.to_ascii_uppercase();
-    match reason.as_str() {
-        "REFUSED" | "EXHAUSTED" | "MALFORMED" => Ok(reason),
-        _ => Err("write REFUSED, EXHAUSTED or MALFORMED".to_owned()),
-    }
-}
-
-fn time(text: &str) -> Result<u64, String> {
-    if let Ok(seconds) = text.parse() {
-        return Ok(seconds);
-    }
-    let time = humantime::parse_rfc3339_weak(text)
-        .map_err(|_| "write 2026-01-31T12:00:00Z or seconds since 1970".to_owned())?;
-    Ok(time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs())
-}
-
-fn queue_file(text: &str) -> Result<(String, PathBuf), String> {
-    match text.split_once('=') {
-        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
-            Ok((name.to_owned(), PathBuf::from(file)))
-        }
-        _ => Err("write NAME=FILE".to_owned()),
-    }
 }

@@ -249,3 +249,51 @@ impl Source for BusQueue {
         self.consumer.end().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::topology::QueueUri;
+
+    fn entry(uri: &str) -> QueueEntry {
+        QueueEntry {
+            name: "q".into(),
+            uri: QueueUri::parse(uri).expect("a broker's scheme"),
+            connections: NonZeroU16::MIN,
+            visibility: None,
+            ordering: None,
+            attempts_max: 0,
+        }
+    }
+
+    #[test]
+    fn a_service_has_no_order_judges_itself_and_is_called_once_per_hand_over() {
+        let queue = BusQueue::new(&entry("amqp://h/?service=wms-a&target=http://t/")).expect("a service");
+        let spec = queue.spec();
+        assert_eq!((spec.ordering, spec.judges, spec.attempts_max), (Ordering::None, true, 0));
+        assert_eq!((queue.queue.as_str(), queue.pool.as_str()), ("wms.queue.wms-a", ""));
+    }
+
+    #[test]
+    fn what_can_not_be_a_service_is_refused_with_the_reason() {
+        let fine = entry("amqp://u:hunter2@h/?service=wms-a&target=http://t/");
+        let rows = [
+            (entry("amqp://h/q"), "no service"),
+            (entry("amqp://u:hunter2@h/?service=a%20b&target=http://t/"), "letters, digits"),
+            (entry("amqp://u:hunter2@h/?service=amq-b&target=http://t/"), "the broker's own"),
+            (entry("amqp://u:hunter2@h/?service=wms-a&target=http://t/%0A"), "target="),
+            (QueueEntry { ordering: Some(Ordering::Strict), ..fine.clone() }, "leave ordering out"),
+            (QueueEntry { attempts_max: 3, ..fine }, "leave attempts-max out"),
+        ];
+        for (entry, said) in rows {
+            let Err(error) = BusQueue::new(&entry) else { panic!("{said}: it was taken") };
+            let error = error.to_string();
+            assert!(
+                error.contains(said) && error.contains("queue q") && !error.contains("hunter2"),
+                "{error}"
+            );
+        }
+    }
+}
