@@ -137,18 +137,15 @@ impl Address {
         if !tls && (options.ca.is_some() || identity.is_some()) {
             return Err("has ca= or cert=, which need TLS: write amqps://".into());
         }
-        let (vhost, place) = match options.service {
-            Some(service) => {
-                let target = options.target.ok_or("has service= and no target=: write the URL to POST to")?;
-                (vhost_only(path)?, Place::Bus(BusService { name: service, target, pool: options.pool }))
-            }
-            None => {
-                let (vhost, name) = vhost_and_queue(path)?;
-                let group = options.group.unwrap_or_default();
-                let delivery_limit = options.delivery_limit;
-                let consumer_timeout = options.consumer_timeout.unwrap_or(CONSUMER_TIMEOUT);
-                (vhost, Place::Queue(PlainQueue { name, group, delivery_limit, consumer_timeout }))
-            }
+        let (vhost, place) = if let Some(name) = options.service {
+            let target = options.target.ok_or("has service= and no target=: write the URL to POST to")?;
+            (vhost_only(path)?, Place::Bus(BusService { name, target, pool: options.pool }))
+        } else {
+            let (vhost, name) = vhost_and_queue(path)?;
+            let group = options.group.unwrap_or_default();
+            let delivery_limit = options.delivery_limit;
+            let consumer_timeout = options.consumer_timeout.unwrap_or(CONSUMER_TIMEOUT);
+            (vhost, Place::Queue(PlainQueue { name, group, delivery_limit, consumer_timeout }))
         };
         let (prefetch, ca) = (options.prefetch, options.ca);
         Ok(Self { servers, tls, user, password, vhost, place, prefetch, ca, identity })

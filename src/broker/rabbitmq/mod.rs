@@ -46,6 +46,8 @@ use shared::{Shared, Terms};
 const BATCH_MAX: usize = 1_000;
 /// How long a receive waits for a first message. A drain waits for it, and idle it costs one question each time.
 const POLL: Duration = Duration::from_secs(1);
+/// A session that lived so long is made anew at once; one that did not is an error, and the ingress waits.
+const LIVED_MIN: Duration = Duration::from_secs(1);
 /// Messages unsettled at once, where the URI does not say.
 const UNSETTLED_MAX: u16 = 16_384;
 /// After so many returns a quorum queue drops a message: the default of RabbitMQ 4.
@@ -284,8 +286,10 @@ impl Source for RabbitQueue {
                 return Ok(batch);
             }
             if session.is_narrow(self.terms.window_max) {
-                session.widen(&self.address, self.terms.window_max).await;
-            } else if !session.wait(until).await {
+                shared.widen(&session, &self.address).await;
+                return Ok(Batch::default());
+            }
+            if !session.wait(until).await {
                 if session.is_there().await {
                     return Ok(Batch::default());
                 }
@@ -294,7 +298,11 @@ impl Source for RabbitQueue {
         }
         let why = session.why_lost().unwrap_or_default();
         shared.leave(&session).await;
-        Err(away(&self.address, why))
+        if Clock.now().since(session.opened_at) < LIVED_MIN {
+            return Err(away(&self.address, why));
+        }
+        tracing::warn!(queue = %self.address, why, "the session was lost: connecting anew");
+        Ok(Batch::default())
     }
 
     fn settles_at_once(&self) -> usize {
