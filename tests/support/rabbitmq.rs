@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -224,15 +224,6 @@ impl RabbitServer {
         let words = child.stdin.take().expect("piped");
         let answers = BufReader::new(child.stdout.take().expect("piped"));
         Probe { child, words, answers }
-    }
-
-    /// Runs `rabbitmqctl`.
-    pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
-        let Output { status, stdout, stderr } =
-            self.program("rabbitmqctl").args(arguments).output().expect("rabbitmq: its tool runs");
-        let (said, complained) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-        assert!(status.success(), "rabbitmqctl {arguments:?}: {said}{complained}");
-        said.into_owned()
     }
 }
 

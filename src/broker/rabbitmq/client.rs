@@ -1,8 +1,9 @@
-//! A channel that consumes one queue. The server pushes; what it pushed and no receive has taken is bounded by the
+//! A channel that consumes one queue. The server pushes; all that it pushed and that is not settled is bounded by the
 //! window, the consumer's prefetch.
 //!
-//! - A wider window is a new consumer on the same channel, after the old one's last message: AMQP changes a running
-//!   consumer's prefetch only in a way that quorum queues do not know.
+//! - A channel has one consumer, and its window stays as it is. AMQP changes a running consumer's prefetch only in a way
+//!   that quorum queues do not know; and when a channel with two consumers ends, a quorum queue puts the messages of one
+//!   before those of the other, whichever are older. A wider window is a new session.
 //! - AMQP does not answer acks. The server works a channel off in order, so the answer to a question that was asked
 //!   after an ack says that the ack was taken.
 
@@ -35,8 +36,6 @@ use crate::ingress::ReceiveError;
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 /// How long the depth may take; the next look is in a few seconds.
 const DEPTH_MAX: Duration = Duration::from_secs(2);
-/// The first window: large enough for a good pace, small enough that bodies of a megabyte do not hurt.
-const WINDOW_FIRST: u16 = 128;
 /// A window is not widened beyond so many bytes of messages.
 const WINDOW_BYTES: usize = 64 << 20;
 /// How long a lost connection's messages may stay with it: a server notices after two heartbeats and a little.
@@ -50,7 +49,7 @@ pub(super) struct Pushed {
     pub(super) delivery: Delivery,
 }
 
-/// A consumer of the channel.
+/// The channel's consumer.
 struct Flow {
     consumer: Consumer,
     /// We cancelled it: its end is no news.
@@ -68,6 +67,7 @@ pub(super) struct Before {
 /// A connection with its consuming channel.
 pub(super) struct Session {
     pub(super) epoch: u32,
+    pub(super) opened_at: Moment,
     /// Consumers of the queue that are not ours, when we came.
     pub(super) others: Cell<u32>,
     queue: ShortString,
@@ -75,12 +75,10 @@ pub(super) struct Session {
     channel: Channel,
     /// For questions: a wrong one closes its channel.
     side: RefCell<Option<Channel>>,
-    flows: RefCell<VecDeque<Flow>>,
+    flow: RefCell<Option<Flow>>,
     pushed: RefCell<VecDeque<Pushed>>,
     pub(super) book: RefCell<Book>,
-    window: Cell<u16>,
-    /// Consumers so far: each has a tag of its own.
-    consumers: Cell<u32>,
+    window: u16,
     /// Mean size of a body.
     body_bytes: Cell<usize>,
     lost: RefCell<Option<String>>,
@@ -97,7 +95,7 @@ impl Session {
     pub(super) async fn open(
         address: &Address,
         queue: &str,
-        window_max: u16,
+        window: u16,
         (epoch, base): (u32, u64),
         before: Option<Before>,
     ) -> Result<Self, ReceiveError> {
@@ -106,16 +104,16 @@ impl Session {
         let channel = line.channel(address).await?;
         let session = Self {
             epoch,
+            opened_at: Clock.now(),
             others: Cell::new(0),
             queue: ShortString::from(queue),
             line,
             channel,
             side: RefCell::default(),
-            flows: RefCell::default(),
+            flow: RefCell::default(),
             pushed: RefCell::default(),
             book: RefCell::new(Book::new(base)),
-            window: Cell::new(WINDOW_FIRST.min(window_max)),
-            consumers: Cell::new(0),
+            window,
             body_bytes: Cell::new(0),
             lost: RefCell::default(),
             bell: Notify::new(),
@@ -124,7 +122,7 @@ impl Session {
             asking: Mutex::new(()),
         };
         let others = session.await_ghost(address, before).await?;
-        answer(address, session.consume(session.window.get())).await?;
+        answer(address, session.consume()).await?;
         session.others.set(others);
         Ok(session)
     }
@@ -160,21 +158,19 @@ impl Session {
         Ok(found)
     }
 
-    async fn consume(&self, window: u16) -> lapin::Result<()> {
-        self.channel.basic_qos(window, BasicQosOptions::default()).await?;
-        let number = self.consumers.replace(self.consumers.get() + 1);
-        let tag = ShortString::from(format!("corelane-{}-{number}", std::process::id()));
+    async fn consume(&self) -> lapin::Result<()> {
+        self.channel.basic_qos(self.window, BasicQosOptions::default()).await?;
+        let tag = ShortString::from(format!("corelane-{}-{}", std::process::id(), self.epoch));
         let options = BasicConsumeOptions::default();
         let consumer =
             self.channel.basic_consume(self.queue.clone(), tag, options, FieldTable::default()).await?;
-        self.window.set(window);
-        self.flows.borrow_mut().push_back(Flow { consumer, leaving: false });
+        self.flow.replace(Some(Flow { consumer, leaving: false }));
         Ok(())
     }
 
     /// Cancels the consumer, so that the server pushes no more. What it pushed before is here then.
     pub(super) async fn cancel(&self) {
-        let tag = self.flows.borrow_mut().back_mut().filter(|flow| !flow.leaving).map(|flow| {
+        let tag = self.flow.borrow_mut().as_mut().filter(|flow| !flow.leaving).map(|flow| {
             flow.leaving = true;
             flow.consumer.tag()
         });
@@ -184,25 +180,11 @@ impl Session {
         self.pump();
     }
 
-    /// The server holds messages back that the desk has room for: all that the window allows are unsettled.
+    /// The server holds messages back that the desk has room for, and the window could be wider.
     pub(super) fn is_narrow(&self, window_max: u16) -> bool {
-        let unsettled = self.book.borrow().len();
-        let (window, most) = (self.window.get(), usize::from(window_max));
-        let consumes = self.flows.borrow().back().is_some_and(|flow| !flow.leaving);
-        let fits = usize::from(window) * 2 * self.body_bytes.get() <= WINDOW_BYTES;
-        consumes && fits && unsettled < most && unsettled * 4 >= usize::from(window) * 3
-    }
-
-    /// Consumes with a wider window.
-    pub(super) async fn widen(&self, address: &Address, window_max: u16) {
-        self.cancel().await;
-        let free = usize::from(window_max).saturating_sub(self.book.borrow().len()).max(1);
-        let wider = usize::from(self.window.get()).saturating_mul(2).min(free);
-        let window = u16::try_from(wider).unwrap_or(u16::MAX);
-        if !self.is_lost() {
-            tracing::debug!(queue = %address, window, "a wider window");
-            self.lose_unless(timeout(ANSWER_MAX, self.consume(window)).await);
-        }
+        let unsettled = self.book.borrow().len() + self.pushed.borrow().len();
+        let fits = usize::from(self.window) * 2 * self.body_bytes.get() <= WINDOW_BYTES;
+        fits && self.window < window_max && unsettled >= usize::from(self.window)
     }
 
     /// Moves what the server pushed from the client's buffer to ours.
@@ -212,8 +194,8 @@ impl Session {
 
     /// Ready when something came, or the session is lost.
     fn poll_pump(&self, context: &mut Context<'_>) -> Poll<()> {
-        let (mut flows, mut came) = (self.flows.borrow_mut(), false);
-        while let Some(flow) = flows.front_mut() {
+        let (mut held, mut came) = (self.flow.borrow_mut(), false);
+        while let Some(flow) = held.as_mut() {
             match Pin::new(&mut flow.consumer).poll_next(context) {
                 Poll::Ready(Some(Ok(delivery))) => {
                     came = true;
@@ -221,7 +203,7 @@ impl Session {
                     self.body_bytes.set(mean);
                     self.pushed.borrow_mut().push_back(Pushed { at: Clock.now(), delivery });
                 }
-                Poll::Ready(None) if flow.leaving => drop(flows.pop_front()),
+                Poll::Ready(None) if flow.leaving => drop(held.take()),
                 Poll::Ready(None) => {
                     self.lose("the server ended the consumer: the queue was deleted, or its node is down");
                     return Poll::Ready(());
@@ -298,7 +280,7 @@ impl Session {
             return false;
         }
         let sent = self.sent.get();
-        let asked = self.channel.basic_qos(self.window.get(), BasicQosOptions::default());
+        let asked = self.channel.basic_qos(self.window, BasicQosOptions::default());
         let is_there = self.lose_unless(timeout(ANSWER_MAX, asked).await);
         if is_there {
             self.taken.set(sent);

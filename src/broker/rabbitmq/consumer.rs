@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use shards::clock::Clock;
 use shards::desk::SourceSpec;
 use shards::model::Ordering;
 use tokio::time::Instant;
@@ -19,6 +20,8 @@ use crate::topology::QueueEntry;
 
 /// How long a receive waits for a first message. A drain waits for it, and idle it costs one question each time.
 const POLL: Duration = Duration::from_secs(1);
+/// A session that lived so long is made anew at once; one that did not is an error, and the ingress waits.
+const LIVED_MIN: Duration = Duration::from_secs(1);
 /// Messages unsettled at once, where the URI does not say.
 const UNSETTLED_MAX: u16 = 16_384;
 
@@ -105,8 +108,10 @@ impl Consumer {
                 return Ok(batch);
             }
             if session.is_narrow(self.terms.window_max) {
-                session.widen(&self.address, self.terms.window_max).await;
-            } else if !session.wait(until).await {
+                shared.widen(&session, &self.address).await;
+                return Ok(Batch::default());
+            }
+            if !session.wait(until).await {
                 if session.is_there().await {
                     return Ok(Batch::default());
                 }
@@ -115,7 +120,11 @@ impl Consumer {
         }
         let why = session.why_lost().unwrap_or_default();
         shared.leave(&session).await;
-        Err(away(&self.address, why))
+        if Clock.now().since(session.opened_at) < LIVED_MIN {
+            return Err(away(&self.address, why));
+        }
+        tracing::warn!(queue = %self.address, why, "the session was lost: connecting anew");
+        Ok(Batch::default())
     }
 
     /// No more is received. A consumer that came after this one goes on with the session. Otherwise the server pushes no

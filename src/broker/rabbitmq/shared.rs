@@ -17,6 +17,10 @@ use super::client::{Before, Pushed, Session};
 use super::memory::Memory;
 use crate::ingress::ReceiveError;
 
+/// The first window: a pool of the default size fits, and bodies of a megabyte do not hurt much yet.
+const WINDOW_FIRST: u16 = 512;
+/// A window that is too narrow becomes so many times as wide: at most two new sessions in a process's life.
+const WIDER: u16 = 8;
 /// How often a session is looked after.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long what nobody received waits, after the last consumer's stop, for calls that are still running.
@@ -46,6 +50,7 @@ pub(super) struct Shared {
     pub(super) memory: RefCell<Memory>,
     /// For hashes of contents.
     pub(super) hashers: [RandomState; 2],
+    window: Cell<u16>,
     /// Keys below this one are used.
     next_key: Cell<u64>,
     /// The last session that was lost.
@@ -70,6 +75,7 @@ impl Shared {
                 connecting: Mutex::new(()),
                 memory: RefCell::default(),
                 hashers: [RandomState::new(), RandomState::new()],
+                window: Cell::new(WINDOW_FIRST),
                 next_key: Cell::new(0),
                 before: Cell::new(None),
                 users: Cell::new(0),
@@ -124,7 +130,8 @@ impl Shared {
         let before = self.before.get().filter(|_| terms.ordering == Ordering::Strict);
         let before = before.map(|(others, lost_at)| Before { others, lost_at });
         let names = (EPOCHS.fetch_add(1, Atomic::Relaxed), self.key_base());
-        let session = Session::open(address, queue, terms.window_max, names, before).await?;
+        let window = self.window.get().min(terms.window_max);
+        let session = Session::open(address, queue, window, names, before).await?;
         let session = Rc::new(session);
         self.before.set(None);
         self.session.replace(Some(Rc::clone(&session)));
@@ -153,6 +160,11 @@ impl Shared {
             return;
         }
         self.session.replace(None);
+        self.remember(session);
+        session.close().await;
+    }
+
+    fn remember(&self, session: &Session) {
         let now = Clock.now();
         let (items, last_key) = session.book.borrow_mut().take_all();
         self.next_key.set(self.next_key.get().max(last_key + 1));
@@ -161,9 +173,15 @@ impl Shared {
             memory.on_away(item.content, item.id, now);
         }
         memory.on_lost(now);
-        drop(memory);
         self.before.set(Some((session.others.get(), now)));
-        session.close().await;
+    }
+
+    /// The desk has room for more than the window lets through: leaves the session for one with a wider window. The server
+    /// has all of its messages back in order, and hands them over again; the desk knows them.
+    pub(super) async fn widen(&self, session: &Rc<Session>, address: &Address) {
+        self.window.set(self.window.get().saturating_mul(WIDER));
+        tracing::info!(queue = %address, window = self.window.get(), "more messages are wanted at once: consuming anew");
+        self.leave(session).await;
     }
 
     /// Gives back to the server all that is here and not at the desk, oldest of the queue first.

@@ -162,9 +162,9 @@ async fn send(
     };
     let all: Vec<Outgoing> = batch.into_iter().map(outgoing).collect();
     let unknown = || format!("lines {first} to {last}: not known to be published");
-    let published = tokio::time::timeout(CONFIRM_MAX, publisher.publish(&all)).await;
-    let published = published.context("the broker does not confirm: it may be short of memory or disk");
-    let not_taken = published.with_context(unknown)?.with_context(unknown)?;
+    let confirmed = tokio::time::timeout(CONFIRM_MAX, publisher.publish(&all)).await;
+    let confirmed = confirmed.context("the broker does not confirm: it may be short of memory or disk");
+    let not_taken = confirmed.with_context(unknown)?.with_context(unknown)?;
     let returned = not_taken.returned.iter().filter_map(|properties| properties.message_id().as_ref());
     let mut unheard: Vec<u64> = returned.filter_map(|id| of_id.get(id.as_str()).copied()).collect();
     unheard.sort_unstable();

@@ -24,6 +24,7 @@ struct Rabbit {
     flavour: Flavour,
     server: RabbitServer,
     runtime: tokio::runtime::Runtime,
+    version: String,
 }
 
 /// Classic queues.
@@ -40,7 +41,9 @@ impl Rabbit {
     fn start(flavour: Flavour) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("rabbitmq: a runtime");
-        Self { flavour, server: RabbitServer::start(""), runtime }
+        let mut server = RabbitServer::start("");
+        let version = server.eval("list_to_atom(rabbit_misc:version()).").expect("rabbitmq: its version");
+        Self { flavour, server, runtime, version: version.trim_matches('\'').to_owned() }
     }
 
     fn with<F: Future>(&self, work: impl FnOnce(Channel) -> F) -> F::Output {
@@ -66,8 +69,7 @@ impl Broker for Rabbit {
 
     fn version(&self) -> String {
         let queues = if self.flavour == Flavour::Quorum { "quorum" } else { "classic" };
-        let version = self.server.ctl(&["--quiet", "version"]);
-        format!("RabbitMQ {}, {queues} queues", version.trim())
+        format!("RabbitMQ {}, {queues} queues", self.version)
     }
 
     fn lease_min(&self) -> Option<Duration> {
@@ -83,6 +85,10 @@ impl Broker for Rabbit {
             let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
             channel.queue_declare(queue.into(), options, arguments).await.expect("rabbitmq: a queue");
         });
+        // The server writes the name of a quorum queue to its disk some seconds later. One that is killed before makes
+        // an empty queue without a leader of it.
+        let synced = self.server.eval("[dets:sync(Table) || Table <- dets:all()].");
+        synced.expect("rabbitmq: the queue is on its disk");
     }
 
     fn delete_queue(&mut self, queue: &str) {
@@ -153,6 +159,12 @@ impl Broker for Rabbit {
         let (left, held) = numbers.unwrap_or_else(|| panic!("rabbitmq: two numbers: {said}"));
         let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("rabbitmq: a number: {said}"));
         Counts { left: number(left), held: number(held) }
+    }
+
+    /// A channel passes 32 acks on to a quorum queue and keeps the rest until those are on the disk. It forgets them with
+    /// its connection: measured, 67 of 100 acks that were sent just before.
+    fn acks_forgotten(&self) -> u64 {
+        if self.flavour == Flavour::Quorum { 64 } else { 0 }
     }
 
     fn kill(&mut self) {

@@ -208,16 +208,14 @@ impl Burial {
     async fn confirmed<T>(&self, published: impl Future<Output = T>) -> T {
         let mut published = std::pin::pin!(published);
         loop {
-            match tokio::time::timeout(CONFIRM_LATE, &mut published).await {
-                Ok(done) => return done,
-                Err(_) => {
-                    let dlq = &self.dlq;
-                    tracing::warn!(
-                        dlq,
-                        "the broker does not confirm what goes to the DLQ: it may be short of memory or disk"
-                    );
-                }
+            if let Ok(done) = tokio::time::timeout(CONFIRM_LATE, &mut published).await {
+                return done;
             }
+            let dlq = &self.dlq;
+            tracing::warn!(
+                dlq,
+                "the broker does not confirm what goes to the DLQ: it may be short of memory or disk"
+            );
         }
     }
 
