@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod nats;
+pub mod rabbitmq;
 pub mod sqlite;
 pub mod sqs;
 
@@ -14,6 +15,8 @@ use shards::desk::{Receipt, SourceSpec, Tell};
 use crate::ingress::{Answer, Batch, Linger, MakeSource, ReceiveError, Scope, Source};
 use crate::topology::{QueueEntry, QueueUri};
 use nats::NatsQueue;
+use rabbitmq::RabbitQueue;
+use rabbitmq::bus::BusQueue;
 use sqlite::{Consume, Durability, SqliteQueue};
 use sqs::{SqsQueue, SqsTuning};
 
@@ -28,6 +31,10 @@ pub enum Queue {
     Sqs(Box<SqsQueue>),
     /// A JetStream consumer.
     Nats(Box<NatsQueue>),
+    /// A RabbitMQ queue.
+    Rabbit(Box<RabbitQueue>),
+    /// A service of the event bus on RabbitMQ.
+    Bus(Box<BusQueue>),
 }
 
 /// Settings of all queues of a kind.
@@ -58,6 +65,10 @@ pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>
             Ok(Box::new(move || Ok(Queue::Sqs(Box::new(SqsQueue::new(&url, &entry, tuning))))))
         }
         QueueUri::Nats(_) => checked(entry, |entry| NatsQueue::new(entry).map(Box::new).map(Queue::Nats)),
+        QueueUri::Amqp(_) if rabbitmq::is_bus(entry)? => {
+            checked(entry, |entry| BusQueue::new(entry).map(Box::new).map(Queue::Bus))
+        }
+        QueueUri::Amqp(_) => checked(entry, |entry| RabbitQueue::new(entry).map(Box::new).map(Queue::Rabbit)),
         other => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("this version has no {} adapter: use another queue", other.broker()),
@@ -79,6 +90,8 @@ macro_rules! whichever {
             Queue::Sqlite($queue) => $call,
             Queue::Sqs($queue) => $call,
             Queue::Nats($queue) => $call,
+            Queue::Rabbit($queue) => $call,
+            Queue::Bus($queue) => $call,
         }
     };
 }

@@ -1,5 +1,8 @@
 //! `corelane dlq`: lists, shows, retries and purges messages that could not be delivered. Works on the files alone,
-//! whether a router runs on them or not.
+//! whether a router runs on them or not; with `--bus`, on a DLQ at the broker.
+
+mod bus;
+mod parse;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,6 +18,8 @@ use crate::config::{Settings, Sources};
 use crate::deadletter::{DeadLetterStore, Page, Redrive, redrive};
 use crate::topology::QueueUri;
 use crate::view::{DeadLetterFilter, DeadLetterView};
+use bus::{BusArgs, Change};
+use parse::{queue_file, reason, time};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +31,9 @@ Examples:
   corelane dlq retry --config router.toml
   corelane dlq retry --queue orders --queue-file orders=orders.db
   corelane dlq purge --reason MALFORMED
-  corelane dlq purge --yes                     # everything";
+  corelane dlq purge --yes                     # everything
+  corelane dlq list --bus amqp://localhost/ --service wms-stock
+  corelane dlq retry --bus amqp://localhost/ --service wms-stock --status 503";
 
 /// Lists, shows, retries and purges messages that could not be delivered
 #[derive(Debug, clap::Args)]
@@ -58,7 +65,7 @@ struct StoreArgs {
     json: bool,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 struct FilterArgs {
     /// These numbers (default: all that the filters leave)
     numbers: Vec<i64>,
@@ -97,6 +104,8 @@ struct ListArgs {
     store: StoreArgs,
     #[command(flatten)]
     filter: FilterArgs,
+    #[command(flatten)]
+    bus: BusArgs,
     /// At most so many
     #[arg(long, default_value_t = 100)]
     limit: usize,
@@ -104,10 +113,12 @@ struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 struct ShowArgs {
-    /// Its number
+    /// Its number; with --bus, its place in the DLQ
     number: i64,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    bus: BusArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -125,6 +136,11 @@ struct RetryArgs {
     /// Say what would be retried, and change nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    bus: BusArgs,
+    /// The oldest so many
+    #[arg(long, requires = "bus", help_heading = "Event bus")]
+    limit: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -139,6 +155,11 @@ struct PurgeArgs {
     /// Without a filter: yes, everything
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    bus: BusArgs,
+    /// The oldest so many
+    #[arg(long, requires = "bus", help_heading = "Event bus")]
+    limit: Option<usize>,
 }
 
 /// Does it.
@@ -155,6 +176,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<()> {
+    if let Some(bus) = args.bus.given() {
+        return bus.list(&args.filter, args.limit, args.store.json);
+    }
     let (store, filter) = (open(&args.store)?, filter(&args.filter));
     let letters = store
         .list_blocking(filter.clone(), Page { below: None, limit: args.limit })
@@ -193,6 +217,9 @@ fn or_dash(text: &str) -> String {
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<()> {
+    if let Some(bus) = args.bus.given() {
+        return bus.show(args.number, args.store.json);
+    }
     let letter = open(&args.store)?.show_blocking(args.number).context("read the dead-letter store")?;
     let letter = letter.with_context(|| format!("{}: no dead letter has this number", args.number))?;
     if args.store.json {
@@ -206,6 +233,10 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
 }
 
 fn retry(args: &RetryArgs) -> anyhow::Result<()> {
+    if let Some(bus) = args.bus.given() {
+        let change = Change { dry_run: args.dry_run, json: args.store.json, limit: args.limit, yes: true };
+        return bus.retry(&args.filter, change);
+    }
     let (store, filter) = (open(&args.store)?, filter(&args.filter));
     let count = store.count_blocking(filter.clone()).context("read the dead-letter store")?;
     if args.dry_run {
@@ -286,6 +317,11 @@ fn open_queue(files: &HashMap<String, QueueUri>, queue: &str) -> io::Result<Sqli
 }
 
 fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
+    if let Some(bus) = args.bus.given() {
+        let change =
+            Change { dry_run: args.dry_run, json: args.store.json, limit: args.limit, yes: args.yes };
+        return bus.purge(&args.filter, change);
+    }
     let (store, filter) = (open(&args.store)?, filter(&args.filter));
     let count = store.count_blocking(filter.clone()).context("read the dead-letter store")?;
     if args.dry_run {
@@ -344,30 +380,4 @@ fn bar(hidden: bool, count: u64) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("[{bar:40}] {pos}/{len}").expect("a constant template");
     ProgressBar::new(count).with_style(style.progress_chars("=> "))
-}
-
-fn reason(text: &str) -> Result<String, String> {
-    let reason = text.to_ascii_uppercase();
-    match reason.as_str() {
-        "REFUSED" | "EXHAUSTED" | "MALFORMED" => Ok(reason),
-        _ => Err("write REFUSED, EXHAUSTED or MALFORMED".to_owned()),
-    }
-}
-
-fn time(text: &str) -> Result<u64, String> {
-    if let Ok(seconds) = text.parse() {
-        return Ok(seconds);
-    }
-    let time = humantime::parse_rfc3339_weak(text)
-        .map_err(|_| "write 2026-01-31T12:00:00Z or seconds since 1970".to_owned())?;
-    Ok(time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs())
-}
-
-fn queue_file(text: &str) -> Result<(String, PathBuf), String> {
-    match text.split_once('=') {
-        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
-            Ok((name.to_owned(), PathBuf::from(file)))
-        }
-        _ => Err("write NAME=FILE".to_owned()),
-    }
 }

@@ -55,6 +55,9 @@ pub struct RunFlags {
     /// Any setting (repeatable), such as memory.budget=1GiB; `corelane check` lists them
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Read no config file.
+    #[arg(skip)]
+    alone: bool,
 }
 
 impl fmt::Debug for RunFlags {
@@ -65,12 +68,49 @@ impl fmt::Debug for RunFlags {
 }
 
 impl RunFlags {
+    /// One queue with its pool, and no config file.
+    #[must_use]
+    pub(super) fn alone(queue: String, pool: String) -> Self {
+        Self { queue: vec![queue], pool: vec![pool], alone: true, ..Self::default() }
+    }
+
+    /// Where the admin API listens.
+    #[must_use]
+    pub(super) fn listening(mut self, listen: Option<String>) -> Self {
+        self.listen = listen;
+        self
+    }
+
+    /// How long an end may take.
+    #[must_use]
+    pub(super) fn within(mut self, grace: Option<String>) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// What is logged, and how.
+    #[must_use]
+    pub(super) fn logging(mut self, filter: Option<String>, format: Option<String>) -> Self {
+        (self.log, self.log_format) = (filter, format);
+        self
+    }
+
+    /// Any settings.
+    #[must_use]
+    pub(super) fn setting(mut self, set: Vec<String>) -> Self {
+        self.set = set;
+        self
+    }
+
     /// The config file, the environment and these flags.
     ///
     /// # Errors
     /// The config file can't be read.
     pub fn sources(&self) -> Result<Sources, ConfigError> {
         let mut sources = Sources::gather(self.config.as_deref())?;
+        if self.alone {
+            sources.file = None;
+        }
         sources.flags = self.keys();
         sources.sets.clone_from(&self.set);
         sources.queues.clone_from(&self.queue);

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod bench;
+pub mod bus;
 pub mod check;
 pub mod completions;
 pub mod cores;
@@ -30,10 +31,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(Box<bench::Args>),
+    Bus(Box<bus::Args>),
     Check(Box<check::Args>),
     Completions(completions::Args),
     Demo(demo::Args),
-    Dlq(dlq::Args),
+    Dlq(Box<dlq::Args>),
     Explain(explain::Args),
     Run(Box<run::Args>),
     Seed(seed::Args),
@@ -49,6 +51,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Bench(args) => bench::run(&args)?,
+            Command::Bus(args) => return bus::run(*args),
             Command::Check(args) => return check::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Demo(args) => demo::run(&args)?,

@@ -24,6 +24,13 @@ pub struct Args {
     flags: RunFlags,
 }
 
+impl Args {
+    /// As another command asks for it.
+    pub(super) const fn new(flags: RunFlags) -> Self {
+        Self { flags }
+    }
+}
+
 /// Runs until it is told to end.
 ///
 /// # Errors

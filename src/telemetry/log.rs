@@ -16,7 +16,7 @@ pub enum Shape {
 }
 
 /// Libraries whose own words are left out unless the filter names them: their adapter says the same, once and in full.
-const QUIET: [&str; 1] = ["async_nats"];
+const QUIET: [&str; 2] = ["async_nats", "lapin"];
 
 /// Starts logging to standard error. Once per process.
 ///
@@ -48,9 +48,9 @@ mod tests {
     #[test]
     fn a_library_is_heard_only_where_the_filter_names_it() {
         let rows = [
-            ("info", "info,async_nats=off"),
-            ("info,corelane::sync=debug", "info,corelane::sync=debug,async_nats=off"),
-            ("warn,async_nats=debug", "warn,async_nats=debug"),
+            ("info", "info,async_nats=off,lapin=off"),
+            ("info,corelane::sync=debug", "info,corelane::sync=debug,async_nats=off,lapin=off"),
+            ("warn,async_nats=debug", "warn,async_nats=debug,lapin=off"),
         ];
         for (filter, want) in rows {
             assert_eq!(with_quiet(filter), want);

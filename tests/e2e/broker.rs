@@ -93,6 +93,11 @@ pub(crate) trait Broker {
         Value::Null
     }
 
+    /// Acks that the server has read and forgets when their sender is gone before they are on its disk.
+    fn acks_forgotten(&self) -> u64 {
+        0
+    }
+
     /// Kills the server: SIGKILL, as a crash does.
     fn kill(&mut self);
 

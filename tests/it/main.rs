@@ -25,6 +25,7 @@ mod outcomes;
 mod pauses;
 mod queue;
 mod queue_faults;
+mod rabbitmq;
 mod replies;
 mod run;
 mod sink;

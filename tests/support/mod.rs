@@ -8,6 +8,7 @@ pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod publisher;
 pub(crate) mod queue;
+pub(crate) mod rabbitmq;
 pub(crate) mod rig;
 pub(crate) mod router;
 pub(crate) mod shelf;

@@ -19,7 +19,7 @@ use super::wait::until;
 const START_MAX: Duration = Duration::from_secs(30);
 
 /// The program under test: the one built with the tests, or `CORELANE_BIN`, such as a release build.
-fn program() -> OsString {
+pub(crate) fn program() -> OsString {
     std::env::var_os("CORELANE_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_corelane").into())
 }
 

@@ -144,7 +144,7 @@ impl Desk {
             self.tell(source, receipt, Tell::Ack { ticket: None }, out);
             return None;
         }
-        let app_id = self.hasher.app_id(arrival.parcel.id());
+        let app_id = self.app_id_of(source, arrival.parcel.id());
         let Some(pool) = self.pool_for(arrival.parcel.pool(), now, out) else {
             // Not even the default pool can be made: the source keeps it until an operator removes pools.
             let tell = Tell::Nack { delay_s: NO_POOL_WAIT_S, reason: NackReason::NoRoom };
@@ -152,7 +152,7 @@ impl Desk {
             return None;
         };
         let lane = self.lane_for(source, pool, &arrival);
-        if let Some(first) = self.tracker.by_app_id(app_id) {
+        if let Some(first) = self.first_with(source, app_id) {
             self.chain(source, first, &arrival, app_id, lane, now, out);
             return None;
         }
@@ -294,7 +294,7 @@ impl Desk {
             return self.adopt(source, slot, arrival.receipt, arrival.deliveries, now, out);
         }
         // A second one in the same batch: the first is held by now.
-        if let Some(first) = self.tracker.by_app_id(app_id) {
+        if let Some(first) = self.first_with(source, app_id) {
             return self.chain(source, first, &arrival, app_id, lane, now, out);
         }
         let spec = self.sources[usize::from(source.0)].spec;

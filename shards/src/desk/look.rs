@@ -8,13 +8,17 @@ use std::time::Duration;
 use super::Desk;
 use super::track::{Entry, Stage};
 use crate::clock::Moment;
-use crate::model::{LaneKey, NackReason, PoolId, Ticket, Wanted};
+use crate::model::{LaneKey, NackReason, PoolId, SourceId, Ticket, Wanted};
 
 impl Desk {
     /// The slot of the message with this sender's id.
     #[must_use]
     pub fn find(&self, id: &[u8]) -> Option<u32> {
-        self.tracker.by_app_id(self.hasher.app_id(id))
+        let sources = (0..self.sources.len()).filter_map(|at| u16::try_from(at).ok().map(SourceId));
+        let mut ids = sources.map(|source| self.app_id_of(source, id));
+        self.tracker
+            .by_app_id(self.hasher.app_id(id))
+            .or_else(|| ids.find_map(|id| self.tracker.by_app_id(id)))
     }
 
     /// The lanes of this group that have messages, one per pool that has any.

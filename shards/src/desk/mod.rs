@@ -19,6 +19,7 @@ mod settle;
 mod tests;
 mod track;
 mod tried;
+mod twin;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

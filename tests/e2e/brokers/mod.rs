@@ -1,6 +1,7 @@
 //! The brokers under test.
 
 pub(crate) mod nats;
+pub(crate) mod rabbitmq;
 pub(crate) mod sqlite;
 pub(crate) mod sqs;
 
@@ -18,6 +19,8 @@ pub(crate) struct Kind {
 pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "sqs-standard", start: sqs::start_standard, measured: sqs::start_standard_fast },
     Kind { name: "sqs", start: sqs::start, measured: sqs::start_fast },
+    Kind { name: "rabbitmq", start: rabbitmq::start_classic, measured: rabbitmq::start_classic },
+    Kind { name: "rabbitmq-quorum", start: rabbitmq::start_quorum, measured: rabbitmq::start_quorum },
     Kind { name: "nats", start: nats::start, measured: nats::start_unsynced },
     Kind { name: "sqlite", start: sqlite::start, measured: sqlite::start },
 ];

@@ -49,7 +49,8 @@ fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<
     let all = usize::try_from(kills * slice).expect("few");
     stage.wait_delivered_within(all, SOON + PER_MESSAGE * u32::try_from(all).expect("few"));
     stage.wait_empty(&queue);
-    let bound = usize::try_from(HELD_MAX * kills).expect("few");
+    let each = HELD_MAX + stage.broker.acks_forgotten();
+    let bound = usize::try_from(each * kills).expect("few");
     let verdict = stage.judge(bound);
     println!("{:<10} {kills} kills: {verdict}", stage.broker.name());
     (kills, verdict)

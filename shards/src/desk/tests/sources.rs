@@ -78,3 +78,27 @@ fn where_the_source_judges_it_is_told_the_answer_and_the_message_is_gone() {
     assert_eq!(bench.tells(), told(&[(1, "answered 503")]));
     assert_eq!(bench.desk.held(), 0);
 }
+
+#[test]
+fn on_a_bus_the_same_id_in_two_queues_is_two_messages() {
+    let bus = SourceSpec { judges: true, ordering: Ordering::None, ..strict() };
+    let mut bench = Bench::new(bus, 5);
+    let second = bench.desk.add_source(bus, false, bench.now);
+    let plain = bench.desk.add_source(strict(), false, bench.now);
+    // Broker's id, sender's id: one message that two services hear, another with that id, and a router's message.
+    let copies: Vec<_> = (1..=4).map(|broker| bench.arrival(broker, 7, "")).collect();
+    let sources = [bench.source, second, bench.source, plain];
+    for (source, copy) in sources.into_iter().zip(copies) {
+        bench.desk.on_batch(source, [copy], bench.now, &mut bench.out);
+    }
+    assert_eq!(ids(&bench.runs()), ["7", "7", "7", "7"], "each of them must be delivered");
+    assert_eq!(bench.tells(), []);
+    let slot = bench.desk.find(b"7").expect("held");
+    assert_eq!(bench.desk.tracker().at(slot).source, plain, "where ids count everywhere");
+    // In one batch.
+    let pair = [bench.arrival(5, 8, ""), bench.arrival(6, 8, "")];
+    bench.desk.on_batch(second, pair, bench.now, &mut bench.out);
+    assert_eq!(ids(&bench.runs()), ["8", "8"]);
+    let slot = bench.desk.find(b"8").expect("a bus message is found by its id, too");
+    assert_eq!(bench.desk.tracker().at(slot).source, second);
+}

@@ -1,0 +1,362 @@
+//! A channel that consumes one queue. The server pushes; all that it pushed and that is not settled is bounded by the
+//! window, the consumer's prefetch.
+//!
+//! - A channel has one consumer, and its window stays as it is. AMQP changes a running consumer's prefetch only in a way
+//!   that quorum queues do not know; and when a channel with two consumers ends, a quorum queue puts the messages of one
+//!   before those of the other, whichever are older. A wider window is a new session.
+//! - AMQP does not answer acks. The server works a channel off in order, so the answer to a question that was asked
+//!   after an ack says that the ack was taken.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_lite::Stream;
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+    QueueDeclareOptions,
+};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Consumer, Queue};
+use shards::clock::{Clock, Moment};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout};
+
+use super::address::Address;
+use super::book::Book;
+use super::bus;
+use super::connect::{Line, away, receive_error};
+use crate::ingress::ReceiveError;
+
+/// How long the server may take to answer. A connection that hangs is noticed so soon.
+const ANSWER_MAX: Duration = Duration::from_secs(4);
+/// How long the depth may take; the next look is in a few seconds.
+const DEPTH_MAX: Duration = Duration::from_secs(2);
+/// A window is not widened beyond so many bytes of messages.
+const WINDOW_BYTES: usize = 64 << 20;
+/// How long a lost connection's messages may stay with it: a server notices after two heartbeats and a little.
+const GHOST_MAX: Duration = Duration::from_secs(15);
+/// Between two looks whether they are back.
+const GHOST_LOOK: Duration = Duration::from_millis(50);
+
+/// A message that the server pushed.
+pub(super) struct Pushed {
+    pub(super) at: Moment,
+    pub(super) delivery: Delivery,
+}
+
+/// The channel's consumer.
+struct Flow {
+    consumer: Consumer,
+    /// We cancelled it: its end is no news.
+    leaving: bool,
+}
+
+/// What a new session must know of the one before.
+pub(super) struct Before {
+    /// Consumers of the queue that were not ours.
+    pub(super) others: u32,
+    /// When it was lost.
+    pub(super) lost_at: Moment,
+}
+
+/// A connection with its consuming channel.
+pub(super) struct Session {
+    pub(super) epoch: u32,
+    pub(super) opened_at: Moment,
+    /// Consumers of the queue that are not ours, when we came.
+    pub(super) others: Cell<u32>,
+    queue: ShortString,
+    line: Line,
+    channel: Channel,
+    /// For questions: a wrong one closes its channel.
+    side: RefCell<Option<Channel>>,
+    flow: RefCell<Option<Flow>>,
+    pushed: RefCell<VecDeque<Pushed>>,
+    pub(super) book: RefCell<Book>,
+    window: u16,
+    /// Mean size of a body.
+    body_bytes: Cell<usize>,
+    lost: RefCell<Option<String>>,
+    /// Something was given back, or the session is lost.
+    pub(super) bell: Notify,
+    /// Acks and nacks sent, and how many of them the server has taken.
+    sent: Cell<u64>,
+    taken: Cell<u64>,
+    asking: Mutex<()>,
+}
+
+impl Session {
+    /// Connects and consumes. `before`: the session that was lost, where order matters.
+    pub(super) async fn open(
+        address: &Address,
+        queue: &str,
+        window: u16,
+        (epoch, base): (u32, u64),
+        before: Option<Before>,
+    ) -> Result<Self, ReceiveError> {
+        let line = Line::connect(address).await?;
+        bus::prepare(address, &line).await?;
+        let channel = line.channel(address).await?;
+        let session = Self {
+            epoch,
+            opened_at: Clock.now(),
+            others: Cell::new(0),
+            queue: ShortString::from(queue),
+            line,
+            channel,
+            side: RefCell::default(),
+            flow: RefCell::default(),
+            pushed: RefCell::default(),
+            book: RefCell::new(Book::new(base)),
+            window,
+            body_bytes: Cell::new(0),
+            lost: RefCell::default(),
+            bell: Notify::new(),
+            sent: Cell::new(0),
+            taken: Cell::new(0),
+            asking: Mutex::new(()),
+        };
+        let others = session.await_ghost(address, before).await?;
+        answer(address, session.consume()).await?;
+        session.others.set(others);
+        Ok(session)
+    }
+
+    /// A server that has not noticed yet that the connection before is gone still keeps that one's messages: newer ones
+    /// would overtake them. Waits until its consumer is gone; returns how many there are.
+    async fn await_ghost(&self, address: &Address, before: Option<Before>) -> Result<u32, ReceiveError> {
+        loop {
+            let queue = answer(address, self.ask_queue()).await?;
+            let Some(before) = &before else { return Ok(queue.consumer_count()) };
+            if queue.consumer_count() <= before.others {
+                return Ok(queue.consumer_count());
+            }
+            if Clock.now().since(before.lost_at) > GHOST_MAX {
+                let (queue, consumers) = (address, queue.consumer_count());
+                tracing::warn!(%queue, consumers, "another consumer has come, or the server still holds messages of the lost connection: going on");
+                return Ok(before.others);
+            }
+            tokio::time::sleep(GHOST_LOOK).await;
+        }
+    }
+
+    /// Asks about the queue, on a channel of its own: the server closes a channel whose question has no answer.
+    async fn ask_queue(&self) -> lapin::Result<Queue> {
+        let side = self.side.take().filter(|channel| channel.status().connected());
+        let side = match side {
+            Some(side) => side,
+            None => self.line.open_channel().await?,
+        };
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let found = side.queue_declare(self.queue.clone(), options, FieldTable::default()).await?;
+        self.side.replace(Some(side));
+        Ok(found)
+    }
+
+    async fn consume(&self) -> lapin::Result<()> {
+        self.channel.basic_qos(self.window, BasicQosOptions::default()).await?;
+        let tag = ShortString::from(format!("corelane-{}-{}", std::process::id(), self.epoch));
+        let options = BasicConsumeOptions::default();
+        let consumer =
+            self.channel.basic_consume(self.queue.clone(), tag, options, FieldTable::default()).await?;
+        self.flow.replace(Some(Flow { consumer, leaving: false }));
+        Ok(())
+    }
+
+    /// Cancels the consumer, so that the server pushes no more. What it pushed before is here then.
+    pub(super) async fn cancel(&self) {
+        let tag = self.flow.borrow_mut().as_mut().filter(|flow| !flow.leaving).map(|flow| {
+            flow.leaving = true;
+            flow.consumer.tag()
+        });
+        let Some(tag) = tag else { return };
+        let cancelled = self.channel.basic_cancel(tag, BasicCancelOptions::default());
+        self.lose_unless(timeout(ANSWER_MAX, cancelled).await);
+        self.pump();
+    }
+
+    /// The server holds messages back that the desk has room for, and the window could be wider.
+    pub(super) fn is_narrow(&self, window_max: u16) -> bool {
+        let unsettled = self.book.borrow().len() + self.pushed.borrow().len();
+        let fits = usize::from(self.window) * 2 * self.body_bytes.get() <= WINDOW_BYTES;
+        fits && self.window < window_max && unsettled >= usize::from(self.window)
+    }
+
+    /// Moves what the server pushed from the client's buffer to ours.
+    pub(super) fn pump(&self) {
+        let _ = self.poll_pump(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// Ready when something came, or the session is lost.
+    fn poll_pump(&self, context: &mut Context<'_>) -> Poll<()> {
+        let (mut held, mut came) = (self.flow.borrow_mut(), false);
+        while let Some(flow) = held.as_mut() {
+            match Pin::new(&mut flow.consumer).poll_next(context) {
+                Poll::Ready(Some(Ok(delivery))) => {
+                    came = true;
+                    let mean = (self.body_bytes.get() * 15 + delivery.data.len()) / 16;
+                    self.body_bytes.set(mean);
+                    self.pushed.borrow_mut().push_back(Pushed { at: Clock.now(), delivery });
+                }
+                Poll::Ready(None) if flow.leaving => drop(held.take()),
+                Poll::Ready(None) => {
+                    self.lose("the server ended the consumer: the queue was deleted, or its node is down");
+                    return Poll::Ready(());
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.lose(&words(&error));
+                    return Poll::Ready(());
+                }
+                Poll::Pending if came => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if came { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The oldest message that was pushed and not taken.
+    pub(super) fn take_pushed(&self) -> Option<Pushed> {
+        self.pushed.borrow_mut().pop_front()
+    }
+
+    /// Since when the oldest of all that is here has been unsettled.
+    pub(super) fn oldest(&self) -> Option<Moment> {
+        let pushed = self.pushed.borrow().front().map(|pushed| pushed.at);
+        [self.book.borrow().oldest(), pushed].into_iter().flatten().min()
+    }
+
+    /// Waits until something came, was given back, or is due; or until `until`. False: the time is up.
+    pub(super) async fn wait(&self, until: Instant) -> bool {
+        let due = self.book.borrow().next_due().map(|due| due.since(Clock.now()));
+        let wait = due.map_or(until, |due| until.min(Instant::now() + due));
+        tokio::select! {
+            biased;
+            () = std::future::poll_fn(|context| self.poll_pump(context)) => true,
+            () = self.bell.notified() => true,
+            () = tokio::time::sleep_until(wait) => wait < until,
+        }
+    }
+
+    /// Sends an ack. Does not wait: [`Session::confirm`] says whether it was taken.
+    pub(super) fn ack(&self, tag: u64) -> bool {
+        self.send(self.channel.basic_ack(tag, BasicAckOptions { multiple: false }))
+    }
+
+    /// Sends a nack: back into the queue.
+    pub(super) fn nack(&self, tag: u64) -> bool {
+        self.send(self.channel.basic_nack(tag, BasicNackOptions { multiple: false, requeue: true }))
+    }
+
+    /// Sends a nack: to where the queue sends what was rejected.
+    pub(super) fn reject(&self, tag: u64) -> bool {
+        self.send(self.channel.basic_nack(tag, BasicNackOptions { multiple: false, requeue: false }))
+    }
+
+    /// The first poll puts the frame in line; nobody waits until it is written.
+    fn send(&self, frame: impl Future<Output = lapin::Result<()>>) -> bool {
+        let polled = pin!(frame).poll(&mut Context::from_waker(Waker::noop()));
+        let sent = !matches!(polled, Poll::Ready(Err(_))) && !self.is_lost();
+        if sent {
+            self.sent.set(self.sent.get() + 1);
+        }
+        sent
+    }
+
+    /// Waits until the server has taken all that was sent before. One question answers for all who wait.
+    pub(super) async fn confirm(&self) -> bool {
+        let want = self.sent.get();
+        let _one_at_a_time = self.asking.lock().await;
+        self.taken.get() >= want || self.answers().await
+    }
+
+    /// Asks something that changes nothing, to hear whether the server is there.
+    async fn answers(&self) -> bool {
+        if self.is_lost() {
+            return false;
+        }
+        let sent = self.sent.get();
+        let asked = self.channel.basic_qos(self.window, BasicQosOptions::default());
+        let is_there = self.lose_unless(timeout(ANSWER_MAX, asked).await);
+        if is_there {
+            self.taken.set(sent);
+        }
+        is_there
+    }
+
+    /// Is the server there? Asked when nothing came for a while.
+    pub(super) async fn is_there(&self) -> bool {
+        let _one_at_a_time = self.asking.lock().await;
+        self.answers().await
+    }
+
+    /// Messages that wait; `None` = the server does not say.
+    pub(super) async fn depth(&self) -> Option<u64> {
+        let queue = timeout(DEPTH_MAX, self.ask_queue()).await.ok()?.ok()?;
+        Some(u64::from(queue.message_count()))
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        let lost = self.lost.borrow().is_some();
+        lost || !self.channel.status().connected()
+    }
+
+    /// Why it is of no use any more.
+    pub(super) fn why_lost(&self) -> Option<String> {
+        let why = self.lost.borrow().clone();
+        why.or_else(|| self.is_lost().then(|| "the connection was lost".to_owned()))
+    }
+
+    /// A question without an answer is the end.
+    fn lose_unless(&self, answered: Result<lapin::Result<()>, Elapsed>) -> bool {
+        match answered {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => {
+                // The consumer has the server's reason, if there is one.
+                self.pump();
+                self.lose(&words(&error));
+            }
+            Err(_) => self.lose("the server does not answer: the connection hangs"),
+        }
+        false
+    }
+
+    /// It is of no use any more. The first reason counts: the others follow from it.
+    pub(super) fn lose(&self, why: &str) {
+        self.lost.borrow_mut().get_or_insert_with(|| why.to_owned());
+        self.bell.notify_one();
+    }
+
+    /// Lets go of the connection: the server takes back what is unsettled, in order.
+    pub(super) async fn close(&self) {
+        self.lose("it was closed");
+        self.line.close().await;
+    }
+}
+
+/// Waits for the server's answer, but not for ever.
+async fn answer<T>(
+    address: &Address,
+    asked: impl Future<Output = lapin::Result<T>>,
+) -> Result<T, ReceiveError> {
+    match timeout(ANSWER_MAX, asked).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(receive_error(address, &error)),
+        Err(_) => Err(away(address, "the server does not answer")),
+    }
+}
+
+/// What the client says of a loss, without the queue's address.
+fn words(error: &lapin::Error) -> String {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(said) => format!("the server said {:?}", said.get_message().as_str()),
+        lapin::ErrorKind::MissingHeartbeatError => {
+            "no heartbeat came: the server or the network hangs".into()
+        }
+        _ => "the connection was lost".into(),
+    }
+}
