@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 use std::time::Duration;
 
 use lapin::message::Delivery;
-use lapin::types::AMQPValue;
+use lapin::types::{AMQPValue, ShortString};
 use shards::clock::{Clock, Moment};
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
 use shards::model::{IdHash, Ordering};
@@ -48,6 +48,9 @@ const BATCH_MAX: usize = 1_000;
 const POLL: Duration = Duration::from_secs(1);
 /// A session that lived so long is made anew at once; one that did not is an error, and the ingress waits.
 const LIVED_MIN: Duration = Duration::from_secs(1);
+/// The first window, where the URI does not say: a pool of the default size fits, and bodies of a megabyte do not hurt
+/// much yet.
+const WINDOW_FIRST: u16 = 512;
 /// Messages unsettled at once, where the URI does not say.
 const UNSETTLED_MAX: u16 = 16_384;
 /// After so many returns a quorum queue drops a message: the default of RabbitMQ 4.
@@ -105,7 +108,9 @@ impl RabbitQueue {
         };
         let terms = Terms {
             ordering,
-            window_max: address.prefetch.map_or(UNSETTLED_MAX, std::num::NonZero::get),
+            window: address
+                .prefetch
+                .map_or((WINDOW_FIRST, UNSETTLED_MAX), |count| (count.get(), count.get())),
             hold_max: queue.hold_max(),
         };
         Ok(Self {
@@ -186,24 +191,21 @@ fn whole(value: &AMQPValue) -> Option<u64> {
 }
 
 /// A hash of what stays the same when a message is handed over again. Its headers do not: servers count in them.
-fn content(shared: &Shared, delivery: &Delivery, group: Option<&str>) -> Content {
+fn content<'a>(shared: &Shared, delivery: &'a Delivery, group: Option<&'a str>) -> Content {
     let properties = &delivery.properties;
-    let text = |text: &Option<lapin::types::ShortString>| {
-        text.as_ref().map(|text| text.as_str().to_owned()).unwrap_or_default()
-    };
-    let named = [
+    let text = |text: &'a Option<ShortString>| text.as_ref().map_or("", ShortString::as_str);
+    let parts = [
         text(properties.message_id()),
         text(properties.correlation_id()),
         text(properties.kind()),
         text(properties.app_id()),
+        delivery.exchange.as_str(),
+        delivery.routing_key.as_str(),
+        group.unwrap_or_default(),
     ];
     let half = |state: &std::hash::RandomState| {
         let mut hasher = state.build_hasher();
-        for part in named.iter().map(String::as_str).chain([
-            delivery.exchange.as_str(),
-            delivery.routing_key.as_str(),
-            group.unwrap_or_default(),
-        ]) {
+        for part in parts {
             hasher.write_usize(part.len());
             hasher.write(part.as_bytes());
         }
@@ -285,7 +287,7 @@ impl Source for RabbitQueue {
             if !batch.is_empty() {
                 return Ok(batch);
             }
-            if session.is_narrow(self.terms.window_max) {
+            if session.is_narrow(self.terms.window.1) {
                 shared.widen(&session, &self.address).await;
                 return Ok(Batch::default());
             }
@@ -296,12 +298,10 @@ impl Source for RabbitQueue {
                 break;
             }
         }
-        let why = session.why_lost().unwrap_or_default();
-        shared.leave(&session).await;
+        shared.on_lost(&session, &self.address).await;
         if Clock.now().since(session.opened_at) < LIVED_MIN {
-            return Err(away(&self.address, why));
+            return Err(away(&self.address, session.why_lost().unwrap_or_default()));
         }
-        tracing::warn!(queue = %self.address, why, "the session was lost: connecting anew");
         Ok(Batch::default())
     }
 
