@@ -32,15 +32,6 @@ impl NatsServer {
         Self::prepare(config, dir).launched()
     }
 
-    /// The same with the server's own default: what it confirmed is synced every two minutes.
-    pub(crate) fn start_unsynced(config: &str) -> Self {
-        let server = Self::prepare(config, Dir::new());
-        let (path, synced) = (server.dir.join("nats.conf"), ", sync_interval: always");
-        let text = std::fs::read_to_string(&path).expect("nats: its config");
-        std::fs::write(path, text.replace(synced, "")).expect("nats: its config");
-        server.launched()
-    }
-
     fn launched(mut self) -> Self {
         self.launch();
         self

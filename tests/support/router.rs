@@ -84,7 +84,7 @@ impl Call {
 
 /// `corelane sink` as a process that outlives routers, with its log.
 pub(crate) struct SinkProgram {
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) log: PathBuf,
 }
@@ -103,7 +103,8 @@ impl SinkProgram {
         )
     }
 
-    fn launch(command: &mut Command, log: PathBuf) -> Self {
+    /// By this command; it must name an address to listen on.
+    pub(crate) fn launch(command: &mut Command, log: PathBuf) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the sink starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
@@ -112,20 +113,8 @@ impl SinkProgram {
         Self { child, address: address.unwrap_or_else(|| panic!("an address in {line:?}")), log }
     }
 
-    /// Without a log, to be measured against.
-    pub(crate) fn plain(flags: &[&str]) -> Self {
-        Self::launch(
-            Command::new(program()).args(["sink", "--listen", "127.0.0.1:0"]).args(flags),
-            PathBuf::new(),
-        )
-    }
-
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Ids answered with success, in order.

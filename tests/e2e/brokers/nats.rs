@@ -33,7 +33,18 @@ pub(crate) fn start() -> Box<dyn Broker> {
 
 /// One that syncs its files as seldom as it does by default.
 pub(crate) fn start_unsynced() -> Box<dyn Broker> {
-    Box::new(Nats::on(NatsServer::start_unsynced))
+    Box::new(Nats::on(unsynced))
+}
+
+/// With the server's own default: what it confirmed is synced every two minutes.
+fn unsynced(config: &str) -> NatsServer {
+    let mut server = NatsServer::start(config);
+    server.kill();
+    let path = server.dir.join("nats.conf");
+    let text = std::fs::read_to_string(&path).expect("nats: its config");
+    std::fs::write(path, text.replace(", sync_interval: always", "")).expect("nats: its config");
+    server.launch();
+    server
 }
 
 impl Nats {

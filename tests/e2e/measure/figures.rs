@@ -1,52 +1,31 @@
 //! What was measured, as a line, a table and JSON.
 
 use std::fmt::Write as _;
-use std::ops::Sub;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::Routed;
 use super::shape::Shape;
 
-/// CPU time of a thread or a process.
-#[derive(Clone, Copy)]
-pub(super) struct Cpu(Duration);
-
-impl Cpu {
-    /// This thread's.
-    pub(super) fn of_thread() -> Self {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
-    }
-
-    /// All cores: what they did since the machine started, idling aside.
-    pub(super) fn of_machine() -> Duration {
-        let text = std::fs::read_to_string("/proc/stat").expect("Linux has it");
-        let line = text.lines().next().expect("the sum of all cores");
-        let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
-        let busy = ticks.iter().take(8).sum::<u64>() - ticks[3] - ticks[4];
-        Duration::from_millis(busy * 1_000 / rustix::param::clock_ticks_per_second())
-    }
-
-    /// All threads of a process, user and system.
-    pub(super) fn of_process(pid: u32) -> Duration {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-        let fields: Vec<&str> = text.rsplit(") ").next().expect("fields").split(' ').collect();
-        let ticks: u64 = fields[11..13].iter().map(|word| word.parse::<u64>().expect("ticks")).sum();
-        Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
-    }
+/// CPU time of all threads of a process, user and system.
+pub(super) fn process_cpu(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields: Vec<&str> = text.rsplit(") ").next().expect("fields").split(' ').collect();
+    of_ticks(fields[11..13].iter().map(|word| word.parse::<u64>().expect("ticks")).sum())
 }
 
-impl Sub for Cpu {
-    type Output = Duration;
+/// CPU time of all cores since the machine started, idling aside.
+pub(super) fn machine_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/stat").expect("Linux has it");
+    let line = text.lines().next().expect("the sum of all cores");
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    of_ticks(ticks.iter().take(8).sum::<u64>() - ticks[3] - ticks[4])
+}
 
-    fn sub(self, earlier: Self) -> Duration {
-        self.0 - earlier.0
-    }
+fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
 }
 
 /// Keeps this thread on a core until it is dropped.
@@ -94,7 +73,6 @@ pub(super) struct Figure {
     /// Share of all cores.
     busy: f64,
     plain_per_s: Option<f64>,
-    plain_cpu_us: Option<f64>,
     took_s: f64,
     resident_mb: f64,
     deferred: f64,
@@ -106,7 +84,7 @@ impl Figure {
         kind: &'static str,
         version: String,
         shape: &Shape,
-        plain: Option<(Duration, Duration)>,
+        plain: Option<Duration>,
         routed: Routed,
     ) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "rates need no more than 52 bits")]
@@ -122,8 +100,7 @@ impl Figure {
             sink_us: us(routed.sink_cpu),
             rest_us: us(routed.machine_cpu.saturating_sub(routed.cpu + routed.sink_cpu)),
             busy: routed.machine_cpu.as_secs_f64() / (routed.took.as_secs_f64() * cores()),
-            plain_per_s: plain.map(|(took, _)| messages / took.as_secs_f64()),
-            plain_cpu_us: plain.map(|(_, cpu)| us(cpu)),
+            plain_per_s: plain.map(|took| messages / took.as_secs_f64()),
             took_s: routed.took.as_secs_f64(),
             resident_mb: routed.resident_mb,
             deferred: routed.deferred,
@@ -161,7 +138,7 @@ impl Figure {
         json!({
             "broker": self.kind, "server": self.version, "shape": self.shape, "messages": self.messages,
             "per_s": self.per_s, "cpu_us": self.cpu_us, "sink_us": self.sink_us, "rest_us": self.rest_us, "busy": self.busy, "plain_per_s": self.plain_per_s,
-            "plain_cpu_us": self.plain_cpu_us, "share": self.share(), "seconds": self.took_s,
+            "share": self.share(), "seconds": self.took_s,
             "rss_mb": self.resident_mb, "given_back_per_message": self.deferred, "requests": self.server,
         })
     }

@@ -5,15 +5,16 @@ mod figures;
 mod shape;
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::broker::{Broker, Draft};
 use crate::brokers::{KINDS, Kind};
-use crate::support::router::{Dir, Router, SinkProgram};
+use crate::support::router::{Dir, Router, SinkProgram, program};
 use crate::support::wait::until;
-use figures::{Cpu, Figure, pin};
+use figures::{Figure, machine_cpu, pin, process_cpu};
 use shape::{SHAPES, Shape};
 
 /// Longest that one shape may take.
@@ -49,7 +50,9 @@ pub(crate) fn run(words: &[String]) {
 fn play(kind: &Kind, shape: &Shape, round: usize) -> Figure {
     let mut broker = (kind.measured)();
     let dir = Dir::new();
-    let sink = SinkProgram::plain(shape.sink);
+    let mut command = Command::new(program());
+    command.args(["sink", "--listen", "127.0.0.1:0"]).args(shape.sink);
+    let sink = SinkProgram::launch(&mut command, PathBuf::new());
     let queues: Vec<String> = (0..shape.queues).map(|queue| format!("q{queue}")).collect();
     for queue in &queues {
         broker.make_queue(queue, Duration::from_secs(30));
@@ -57,9 +60,9 @@ fn play(kind: &Kind, shape: &Shape, round: usize) -> Figure {
     let plain = shape.has_ceiling.then(|| {
         publish(&mut *broker, shape, &queues, &sink);
         let _on = pin(ROUTER_CORE);
-        let (start, cpu) = (Instant::now(), Cpu::of_thread());
+        let start = Instant::now();
         broker.plain(&queues, shape.messages);
-        (start.elapsed(), Cpu::of_thread() - cpu)
+        start.elapsed()
     });
     publish(&mut *broker, shape, &queues, &sink);
     let routed = route(&*broker, shape, &queues, &dir, &sink);
@@ -110,12 +113,13 @@ fn route(broker: &dyn Broker, shape: &Shape, queues: &[String], dir: &Dir, sink:
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let before = broker.requests();
     let core = ROUTER_CORE.to_string();
-    let (start, machine, sink_cpu) = (Instant::now(), Cpu::of_machine(), Cpu::of_process(sink.pid()));
+    let (start, machine, sink_cpu) = (Instant::now(), machine_cpu(), process_cpu(sink.child.id()));
     let router = Router::spawn(dir, &["--ingress-core", &core, "--shard-cores", &core], &env);
     let answers = || sink.stats().answers;
     until(RUN_MAX, "all are delivered", || answers() >= shape.messages, || (answers(), router.log()));
-    let (took, cpu) = (start.elapsed(), Cpu::of_process(router.pid()));
-    let (machine_cpu, sink_cpu) = (Cpu::of_machine() - machine, Cpu::of_process(sink.pid()) - sink_cpu);
+    let (took, cpu) = (start.elapsed(), process_cpu(router.pid()));
+    let machine_cpu = machine_cpu().saturating_sub(machine);
+    let sink_cpu = process_cpu(sink.child.id()).saturating_sub(sink_cpu);
     let resident_mb = figures::peak_mb(router.pid());
     let nacked = |router: &Router| -> u64 {
         let all = router.json("/api/queues");
