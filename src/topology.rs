@@ -86,7 +86,7 @@ impl QueueUri {
             "http" | "https" => Ok(Self::Sqs(whole)),
             "nats" | "tls" => Ok(Self::Nats(whole)),
             "amqp" | "amqps" => Ok(Self::Amqp(whole)),
-            "activemq" | "failover" => Ok(Self::ActiveMq(whole)),
+            "activemq" | "activemq+ssl" | "failover" => Ok(Self::ActiveMq(whole)),
             "stomp" => Ok(Self::Stomp(whole)),
             _ => Err(format!("has the scheme {scheme}, which names no broker that corelane knows")),
         }

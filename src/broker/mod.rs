@@ -1,5 +1,6 @@
 //! Adapters: one folder or file per broker, each a [`crate::ingress::Source`]; [`Queue`] is any of them.
 
+pub mod activemq;
 pub mod memory;
 pub mod nats;
 pub mod sqlite;
@@ -13,6 +14,7 @@ use shards::desk::{Receipt, SourceSpec, Tell};
 
 use crate::ingress::{Answer, Batch, Linger, MakeSource, ReceiveError, Scope, Source};
 use crate::topology::{QueueEntry, QueueUri};
+use activemq::ActiveMqQueue;
 use nats::NatsQueue;
 use sqlite::{Consume, Durability, SqliteQueue};
 use sqs::{SqsQueue, SqsTuning};
@@ -28,6 +30,8 @@ pub enum Queue {
     Sqs(Box<SqsQueue>),
     /// A JetStream consumer.
     Nats(Box<NatsQueue>),
+    /// An ActiveMQ queue.
+    ActiveMq(Box<ActiveMqQueue>),
 }
 
 /// Settings of all queues of a kind.
@@ -58,6 +62,13 @@ pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>
             Ok(Box::new(move || Ok(Queue::Sqs(Box::new(SqsQueue::new(&url, &entry, tuning))))))
         }
         QueueUri::Nats(_) => checked(entry, |entry| NatsQueue::new(entry).map(Box::new).map(Queue::Nats)),
+        QueueUri::ActiveMq(_) => {
+            checked(entry, |entry| ActiveMqQueue::new(entry).map(Box::new).map(Queue::ActiveMq))
+        }
+        QueueUri::Stomp(_) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "STOMP carries neither the group nor the count of hand-overs: write activemq://HOST:61616/QUEUE (the broker's OpenWire port)",
+        )),
         other => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("this version has no {} adapter: use another queue", other.broker()),
@@ -79,6 +90,7 @@ macro_rules! whichever {
             Queue::Sqlite($queue) => $call,
             Queue::Sqs($queue) => $call,
             Queue::Nats($queue) => $call,
+            Queue::ActiveMq($queue) => $call,
         }
     };
 }

@@ -1,5 +1,6 @@
 //! The brokers under test.
 
+pub(crate) mod activemq;
 pub(crate) mod nats;
 pub(crate) mod sqlite;
 pub(crate) mod sqs;
@@ -16,6 +17,7 @@ pub(crate) struct Kind {
 pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "sqs-standard", start: sqs::start_standard },
     Kind { name: "sqs", start: sqs::start },
+    Kind { name: "activemq", start: activemq::start },
     Kind { name: "nats", start: nats::start },
     Kind { name: "sqlite", start: sqlite::start },
 ];
