@@ -149,6 +149,12 @@ mod tests {
             ("nats://u:p@ss@h:4222/s", "nats", "nats://***@h:4222/s"),
             ("amqps://u:p@h/v", "rabbitmq", "amqps://***@h/v"),
             ("activemq://h:61616/q", "activemq", "activemq://h:61616/q"),
+            ("activemq+ssl://u:p@h/q", "activemq", "activemq+ssl://***@h/q"),
+            (
+                "failover:(tcp://a,tcp://b)/q?user=u&password=p",
+                "activemq",
+                "failover:(tcp://a,tcp://b)/q?***",
+            ),
         ];
         for (text, broker, shown) in rows {
             let uri = QueueUri::parse(text).expect(text);

@@ -69,7 +69,7 @@ pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>
             io::ErrorKind::Unsupported,
             "STOMP carries neither the group nor the count of hand-overs: write activemq://HOST:61616/QUEUE (the broker's OpenWire port)",
         )),
-        other => Err(io::Error::new(
+        other @ QueueUri::Amqp(_) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("this version has no {} adapter: use another queue", other.broker()),
         )),

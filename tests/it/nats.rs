@@ -16,8 +16,8 @@ use crate::support::router::Dir;
 use proxy::Proxy;
 
 #[path = "../e2e/proxy.rs"]
-#[expect(dead_code, reason = "of its breakages, two are used here")]
-mod proxy;
+#[expect(dead_code, reason = "of its breakages, some are used here and in `activemq.rs`")]
+pub(crate) mod proxy;
 
 /// Long enough for anything here.
 const SOON: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -128,19 +128,13 @@ impl ActiveMqServer {
         format!("activemq://{USER}:{PASSWORD}@{}/{queue}", self.address)
     }
 
-    /// What its package says.
-    pub(crate) fn version() -> String {
-        let jar =
-            std::fs::read_link(PathBuf::from("/usr/share/java/activemq-broker.jar")).unwrap_or_default();
-        let name = jar.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        format!("ActiveMQ {}", name.trim_start_matches("activemq-broker-"))
-    }
-
     /// Has the JMS client do something; its answer's words.
     pub(crate) fn jms(&self, words: &[&str], lines: &[String]) -> Vec<String> {
         let mut jms = self.jms.borrow_mut();
         let jms = jms.get_or_insert_with(|| self.start_jms());
-        let text: String = [words.join("\t")].iter().chain(lines).map(|line| format!("{line}\n")).collect();
+        let text =
+            std::iter::once(words.join("\t")).chain(lines.iter().cloned()).collect::<Vec<_>>().join("\n")
+                + "\n";
         jms.input.write_all(text.as_bytes()).expect("activemq: the JMS client listens");
         let mut answer = String::new();
         jms.output.read_line(&mut answer).expect("activemq: the JMS client answers");
@@ -168,8 +162,8 @@ impl ActiveMqServer {
     /// Publishes by JMS, in one transaction. The last one's id.
     pub(crate) fn publish(&self, queue: &str, posts: &[Post<'_>], packed: bool) -> String {
         let line = |post: &Post<'_>| {
-            let properties: String = post.properties.iter().map(|pair| format!("\t{pair}")).collect();
-            format!("{}\t{}\t{}{properties}", post.kind, post.group, base64(post.body))
+            let body = base64(post.body);
+            [&[post.kind, post.group, &body], post.properties].concat().join("\t")
         };
         let lines: Vec<String> = posts.iter().map(line).collect();
         let packed = if packed { "packed" } else { "plain" };

@@ -73,16 +73,16 @@ mod tests {
     fn written(acks: &mut Acks) -> (usize, Option<i32>) {
         let mut out = Vec::new();
         acks.write(&mut out);
-        let (mut count, mut asks, mut rest) = (0, None, &out[..]);
+        let (mut count, mut asking, mut rest) = (0, None, &out[..]);
         while let Some((prefix, after)) = rest.split_first_chunk::<4>() {
             let length = usize::try_from(i32::from_be_bytes(*prefix)).expect("a length");
             if after[5] == 1 {
-                asks = Some(i32::from_be_bytes(after[1..5].try_into().expect("four bytes")));
+                asking = Some(i32::from_be_bytes(after[1..5].try_into().expect("four bytes")));
             }
             count += 1;
             rest = &after[length..];
         }
-        (count, asks)
+        (count, asking)
     }
 
     #[test]

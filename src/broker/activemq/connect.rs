@@ -38,12 +38,16 @@ pub(super) struct Connection {
     pub(super) line: Rc<Line>,
     /// Largest frame that the broker takes.
     pub(super) frame_bytes_max: usize,
-    tasks: [JoinHandle<()>; 3],
+    /// What reads and what listens. What writes ends by itself, when the last word is out.
+    tasks: [JoinHandle<()>; 2],
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.line.lose("the connection was given up");
+        if !self.line.is_lost() {
+            self.line.say(&self.line.scribe.shutdown());
+            self.line.lose("the connection was given up");
+        }
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
@@ -127,18 +131,18 @@ async fn open(
         Ok(0) | Err(_) => SILENCE_MAX,
         Ok(millis) => Duration::from_millis(millis),
     };
+    tokio::task::spawn_local(Rc::clone(&line).write(writing));
     let connection = Connection {
         frame_bytes_max: usize::try_from(agreed.frame_bytes_max).unwrap_or(FRAME_BYTES_MAX),
         tasks: [
             tokio::task::spawn_local(Rc::clone(&line).read(reading, rest)),
-            tokio::task::spawn_local(Rc::clone(&line).write(writing)),
             tokio::task::spawn_local(Rc::clone(&line).listen(silence_max)),
         ],
         line,
     };
     let user = address.user.as_ref().map(|(user, password)| (user.as_str(), password.reveal()));
     let hello = connection.line.scribe.connection(client, user);
-    match connection.line.ask(hello).await {
+    match connection.line.ask(&hello).await {
         Ok(()) => Ok(connection),
         Err(Fault::Lost(why)) => Err(Failure::Away(why)),
         Err(Fault::Refused(why)) if short(&why.class) == "InvalidClientIDException" => {

@@ -18,6 +18,8 @@ const READ_BYTES: usize = 64 << 10;
 /// Bytes of messages that wait here for room; with more nothing is read until some are taken. A burst of large messages
 /// comes before the window can follow.
 const INBOX_BYTES_MAX: usize = 32 << 20;
+/// How long the last words of a connection may take to be written.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// Silence is looked for so often in the time that ends a connection.
 const LOOKS: u32 = 3;
 
@@ -97,6 +99,7 @@ impl Line {
         self.replied.notify_waiters();
         self.has_lost.notify_waiters();
         self.to_write.notify_one();
+        self.taken.notify_one();
     }
 
     /// Waits until it is lost.
@@ -113,11 +116,11 @@ impl Line {
     }
 
     /// Says something that the broker answers, at once, and waits for the answer when it is polled.
-    pub(super) fn ask(self: &Rc<Self>, told: Told) -> impl Future<Output = Result<(), Fault>> + use<> {
+    pub(super) fn ask(self: &Rc<Self>, told: &Told) -> impl Future<Output = Result<(), Fault>> + use<> {
         let (answer, answered) = oneshot::channel();
         if !self.is_lost() {
             self.answers.borrow_mut().insert(told.number, answer);
-            self.say(&told);
+            self.say(told);
         }
         let line = Rc::clone(self);
         async move {
@@ -249,7 +252,7 @@ impl Line {
         }
     }
 
-    /// Writes until the end.
+    /// Writes until the end, last words included.
     pub(super) async fn write(self: Rc<Self>, mut to: impl AsyncWrite + Unpin) {
         loop {
             let bytes = std::mem::take(&mut *self.out.borrow_mut());
@@ -261,11 +264,19 @@ impl Line {
                 self.to_write.notified().await;
                 continue;
             }
-            if let Err(error) = to.write_all(&bytes).await {
-                return self.lose(format!("the connection was lost: {error}"));
-            }
-            if let Err(error) = to.flush().await {
-                return self.lose(format!("the connection was lost: {error}"));
+            let written = async {
+                to.write_all(&bytes).await?;
+                to.flush().await
+            };
+            let given_up = async {
+                self.ended().await;
+                tokio::time::sleep(LAST_WORDS_MAX).await;
+            };
+            tokio::select! {
+                written = written => if let Err(error) = written {
+                    return self.lose(format!("the connection was lost: {error}"));
+                },
+                () = given_up => return,
             }
         }
     }

@@ -184,9 +184,9 @@ impl ActiveMqQueue {
             Ok(body) => message::read(body, taken.group.as_deref()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let mut shelf = self.shelf.borrow_mut();
+        let mut kept = self.shelf.borrow_mut();
         let (seq, failed) =
-            known.as_ref().map_or_else(|| (shelf.next_seq(), 0), |held| (held.seq, held.failed));
+            known.as_ref().map_or_else(|| (kept.next_seq(), 0), |held| (held.seq, held.failed));
         let dispatch = read.as_ref().map_or(Dispatch::BlockOnError, |read| read.dispatch);
         let held = Held {
             id,
@@ -197,11 +197,11 @@ impl ActiveMqQueue {
             blocks: self.spec.ordering != Ordering::None && dispatch == Dispatch::BlockOnError,
         };
         if known.is_none()
-            && let Some(due) = taken.due.or_else(|| shelf.wait_of(id, now))
+            && let Some(due) = taken.due.or_else(|| kept.wait_of(id, now))
         {
-            return shelf.put_back(held, due);
+            return kept.put_back(held, due);
         }
-        let receipt = Receipt { key: shelf.hand_out(held), epoch };
+        let receipt = Receipt { key: kept.hand_out(held), epoch };
         match read {
             Ok(read) => batch.arrivals.push(Arrival {
                 parcel: read.parcel,
@@ -211,13 +211,11 @@ impl ActiveMqQueue {
                 dispatch: read.dispatch,
                 high_priority: read.high_priority,
             }),
-            Err(detail) => batch.unreadable.push(Unreadable {
-                receipt,
-                group: taken.group.unwrap_or_default(),
-                body: body
-                    .map_or_else(|_| message.content.unwrap_or_default().to_vec(), |body| body.into_owned()),
-                detail,
-            }),
+            Err(detail) => {
+                let body = body.unwrap_or_else(|_| message.content.unwrap_or_default().into()).into_owned();
+                let group = taken.group.unwrap_or_default();
+                batch.unreadable.push(Unreadable { receipt, group, body, detail });
+            }
         }
     }
 
@@ -240,7 +238,9 @@ impl ActiveMqQueue {
         let marks = if ours { message.properties.and_then(|all| Map::read(all).ok()) } else { None };
         if let Some(marks) = marks {
             let number = |name: &str| marks.get(name).and_then(Value::number);
-            taken.identity = marks.get(sender::FIRST_ID).and_then(Value::text).unwrap_or_default().to_owned();
+            if let Some(first) = marks.get(sender::FIRST_ID).and_then(Value::text) {
+                first.clone_into(&mut taken.identity);
+            }
             let before = number(sender::DELIVERIES).unwrap_or_default();
             taken.deliveries = taken.deliveries.saturating_add(u16::try_from(before).unwrap_or_default());
             if number(sender::DELAY).is_some() {
@@ -293,14 +293,12 @@ impl Source for ActiveMqQueue {
         loop {
             let now = Clock.now();
             session.follow(self.shelf.borrow().size(), max.get(), now);
-            self.gather(&session, scope, max.get(), &mut batch)?;
-            if !batch.is_empty() {
-                return Ok(batch);
-            }
             if session.is_lost() {
+                // The broker has back what came with it.
                 return Err(away(&self.address, session.line().why_lost()));
             }
-            if now >= until {
+            self.gather(&session, scope, max.get(), &mut batch)?;
+            if !batch.is_empty() || now >= until {
                 return Ok(batch);
             }
             let due = self.shelf.borrow().next_due().unwrap_or(until).min(until);

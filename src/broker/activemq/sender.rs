@@ -70,7 +70,7 @@ impl Sender {
         if copy.frame.len() > self.connection.frame_bytes_max {
             return Err("a copy would be larger than the broker's maxFrameSize".into());
         }
-        let kept = line.ask(copy);
+        let kept = line.ask(&copy);
         Ok(async {
             kept.await.map_err(|fault| match fault {
                 Fault::Refused(why) => why.text,
@@ -83,7 +83,9 @@ impl Sender {
 impl Mark {
     fn put(&self, properties: &mut Map) {
         // A copy that was scheduled before would be taken for done.
-        OF_THE_SCHEDULER.iter().for_each(|name| properties.remove(name));
+        for name in OF_THE_SCHEDULER {
+            properties.remove(name);
+        }
         let delay = i64::try_from(self.delay.as_millis()).unwrap_or(i64::MAX);
         properties.set(DELAY, Value::Long(delay));
         properties.set(FIRST_ID, Value::Text(self.first_id.clone()));

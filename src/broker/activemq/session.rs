@@ -70,7 +70,7 @@ impl Session {
         line.say(&line.scribe.session());
         line.say(&line.scribe.producer());
         let consumer = line.scribe.consumer(MESSAGES, Place::Queue(&address.queue), address.prefetch);
-        line.ask(consumer).await.map_err(|fault| match fault {
+        line.ask(&consumer).await.map_err(|fault| match fault {
             Fault::Refused(why) => refused(address, &why),
             Fault::Lost(why) => away(address, why),
         })?;
@@ -153,7 +153,7 @@ impl Session {
     /// Ends it: the broker takes back what is unsettled, in order, and does not count it as handed over.
     pub(super) async fn close(&self) {
         let line = self.line();
-        let closed = tokio::time::timeout(CLOSE_MAX, line.ask(line.scribe.close_consumer(MESSAGES))).await;
+        let closed = tokio::time::timeout(CLOSE_MAX, line.ask(&line.scribe.close_consumer(MESSAGES))).await;
         if let Ok(Err(Fault::Refused(why))) = closed {
             tracing::warn!(queue = self.queue, "the broker does not close the consumer: {}", why.text);
         }
@@ -176,7 +176,7 @@ impl Session {
             // Without the plugin the question made a queue of that name.
             let question = self.question();
             let _ =
-                tokio::time::timeout(DEPTH_MAX, self.line().ask(self.line().scribe.delete_queue(&question)))
+                tokio::time::timeout(DEPTH_MAX, self.line().ask(&self.line().scribe.delete_queue(&question)))
                     .await;
         }
         asked
@@ -197,8 +197,8 @@ impl Session {
         let line = self.line();
         if self.statistics.get() == Statistics::Unknown {
             let place = Place::Temporary(&self.reply_to);
-            line.ask(line.scribe.temporary_queue(&self.reply_to)).await.ok()?;
-            line.ask(line.scribe.consumer(REPLIES, place, REPLIES_WINDOW)).await.ok()?;
+            line.ask(&line.scribe.temporary_queue(&self.reply_to)).await.ok()?;
+            line.ask(&line.scribe.consumer(REPLIES, place, REPLIES_WINDOW)).await.ok()?;
         }
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
         let now = i64::try_from(now.as_millis()).ok()?;
@@ -207,7 +207,7 @@ impl Session {
         while let Some(frame) = line.take_reply() {
             self.forget_reply(&frame);
         }
-        line.ask(question).await.ok()?;
+        line.ask(&question).await.ok()?;
         let frame = line.reply().await?;
         self.forget_reply(&frame);
         let (message, _) = self.read(&frame).ok()??;

@@ -27,15 +27,15 @@ impl ActiveMqQueue {
     pub(super) async fn settle_all(&self, tells: Vec<(Receipt, Tell)>) -> Vec<Answer> {
         let session = self.live();
         let sent = Clock.now();
-        let (mut answers, mut acked, mut moves) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut answers, mut delivered, mut moves) = (Vec::new(), Vec::new(), Vec::new());
         for (receipt, tell) in tells {
             let live = session.as_ref().is_some_and(|session| session.epoch == receipt.epoch);
             match tell {
-                Tell::Ack { ticket } => match self.is_out(receipt, live) {
-                    true => acked.push((receipt.key, ticket)),
-                    // Of a connection that is gone, or acked before: if it comes again, it is acked then.
-                    false => answers.extend(ticket.map(|ticket| Answer::Closed { ticket, done: false })),
-                },
+                Tell::Ack { ticket } if self.is_out(receipt, live) => delivered.push((receipt.key, ticket)),
+                // Of a connection that is gone, or acked before: if it comes again, it is acked then.
+                Tell::Ack { ticket } => {
+                    answers.extend(ticket.map(|ticket| Answer::Closed { ticket, done: false }));
+                }
                 Tell::Nack { delay_s, reason } => {
                     moves.extend(self.give_back(receipt, live, Duration::from_secs(delay_s.into()), reason));
                 }
@@ -47,7 +47,7 @@ impl ActiveMqQueue {
         }
         self.settled.notify_one();
         if let Some(session) = session {
-            answers.extend(self.ack(&session, acked).await);
+            answers.extend(self.ack(&session, delivered).await);
             if !moves.is_empty() {
                 self.move_all(&session, moves).await;
             }
@@ -59,37 +59,38 @@ impl ActiveMqQueue {
         live && self.shelf.borrow().get(receipt.key).is_some()
     }
 
-    async fn ack(&self, session: &Session, acked: Vec<(u64, Option<Ticket>)>) -> Vec<Answer> {
-        if acked.is_empty() {
+    async fn ack(&self, session: &Session, delivered: Vec<(u64, Option<Ticket>)>) -> Vec<Answer> {
+        if delivered.is_empty() {
             return Vec::new();
         }
-        let acks = {
-            let shelf = self.shelf.borrow();
-            let ack = |(key, _): &(u64, _)| {
-                shelf.get(*key).map(|held| session.ack(&held.frame, held.id_span.clone()))
-            };
-            acked.iter().filter_map(ack).collect()
+        let told = {
+            let kept = self.shelf.borrow();
+            let held = delivered.iter().filter_map(|(key, _)| kept.get(*key));
+            held.map(|held| session.ack(&held.frame, held.id_span.clone())).collect()
         };
-        let confirmed = tokio::time::timeout(CONFIRM_MAX, session.line().ack(acks)).await;
+        let confirmed = tokio::time::timeout(CONFIRM_MAX, session.line().ack(told)).await;
         let done = confirmed.unwrap_or(false);
-        let mut shelf = self.shelf.borrow_mut();
-        for (key, _) in &acked {
-            shelf.take(*key);
+        let mut kept = self.shelf.borrow_mut();
+        for (key, _) in &delivered {
+            kept.take(*key);
         }
         self.settled.notify_one();
-        acked.into_iter().filter_map(|(_, ticket)| Some(Answer::Closed { ticket: ticket?, done })).collect()
+        delivered
+            .into_iter()
+            .filter_map(|(_, ticket)| Some(Answer::Closed { ticket: ticket?, done }))
+            .collect()
     }
 
     /// Keeps a message here until it is due, unless its group goes on without it: then it should be a copy.
     fn give_back(&self, receipt: Receipt, live: bool, delay: Duration, reason: NackReason) -> Option<Move> {
-        let mut shelf = self.shelf.borrow_mut();
-        let mut held = if live { shelf.take(receipt.key)? } else { return None };
+        let mut kept = self.shelf.borrow_mut();
+        let mut held = if live { kept.take(receipt.key)? } else { return None };
         held.failed = held.failed.saturating_add(u16::from(reason == NackReason::Failed));
         if !held.blocks && !delay.is_zero() && self.schedules.get() {
             self.moving.set(self.moving.get() + 1);
             return Some(Move { held, delay });
         }
-        shelf.put_back(held, Clock.now() + delay);
+        kept.put_back(held, Clock.now() + delay);
         None
     }
 
@@ -137,7 +138,7 @@ impl ActiveMqQueue {
                     let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
                     let mark = Mark {
                         first_id: taken.identity,
-                        deliveries: taken.deliveries.saturating_add(held.failed.saturating_sub(1)),
+                        deliveries: taken.deliveries.saturating_sub(1).saturating_add(held.failed),
                         delay: *delay,
                         due: wall_ms().saturating_add(delay_ms),
                     };

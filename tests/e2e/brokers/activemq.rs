@@ -19,7 +19,10 @@ impl Broker for ActiveMq {
     }
 
     fn version(&self) -> String {
-        ActiveMqServer::version()
+        let jar =
+            std::fs::read_link("/usr/share/java/activemq-broker.jar").expect("activemq: Debian's package");
+        let name = jar.file_stem().expect("activemq: a file").to_string_lossy().into_owned();
+        format!("ActiveMQ {}", name.trim_start_matches("activemq-broker-"))
     }
 
     fn lease_min(&self) -> Option<Duration> {

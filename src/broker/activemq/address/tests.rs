@@ -3,7 +3,8 @@
 use super::*;
 
 fn hosts(address: &Address) -> String {
-    address.hosts.iter().map(|host| format!("{host}{} ", if host.tls { "s" } else { "" })).collect()
+    let shown = |host: &Host| format!("{host}{} ", if host.tls { "s" } else { "" });
+    address.hosts.iter().map(shown).collect::<Vec<_>>().concat()
 }
 
 #[test]

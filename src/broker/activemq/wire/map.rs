@@ -212,7 +212,9 @@ fn write_value(value: &Value, out: &mut Writer) {
         Value::List(values) => {
             out.u8(12);
             out.length(values.len());
-            values.iter().for_each(|value| write_value(value, out));
+            for value in values {
+                write_value(value, out);
+            }
         }
         Value::BigText(value) => {
             out.u8(13);

@@ -27,7 +27,7 @@ fn all_golden() -> Vec<(i32, String, Vec<u8>)> {
     include_str!("golden.txt").lines().filter_map(line).collect()
 }
 
-fn told(told: Told) -> Vec<u8> {
+fn told(told: &Told) -> Vec<u8> {
     told.frame[4..].to_vec()
 }
 
@@ -56,7 +56,7 @@ fn commands_are_written_as_the_java_client_does() {
             ("shutdown", scribe.shutdown()),
         ];
         for (name, command) in rows {
-            assert_eq!(told(command), golden(version, name), "{version} {name}");
+            assert_eq!(told(&command), golden(version, name), "{version} {name}");
         }
     }
 }
@@ -71,7 +71,7 @@ fn a_copy_is_written_as_the_java_client_does() {
         let scribe = Scribe::new("ID:corelane-c-1".into(), version);
         let properties = message.properties.expect("it has some");
         let copy = scribe.copy(&message, &frame, "orders", properties);
-        assert_eq!(told(copy), golden(version, "copy"), "{version}");
+        assert_eq!(told(&copy), golden(version, "copy"), "{version}");
         let map = Map::read(properties).expect("well-formed");
         assert_eq!(map.write(), properties, "and a map that was read is written as it was");
     }
@@ -190,7 +190,7 @@ fn a_map_without_end_is_refused() {
     assert_eq!(Map::read(&deep), Err(WireError::Depth));
     // Very many nothings.
     let mut wide = b"\0\0\0\x01\0\x01a\x0c\x7f\xff\xff\xff".to_vec();
-    wide.extend_from_slice(&[0; 1 << 20]);
+    wide.resize(1 << 20, 0);
     assert_eq!(Map::read(&wide), Err(WireError::Depth));
 }
 
