@@ -312,6 +312,37 @@ fn the_order_holds_over_one_break_after_another() {
 }
 
 #[test]
+fn after_a_hang_what_is_hidden_comes_before_what_is_new() {
+    let server = ActiveMqServer::start(&Setup::default());
+    let proxy = Proxy::new(server.address);
+    // No group that the broker knows: it would not give another consumer the group's newer messages.
+    let post = |n: usize| {
+        let body = body(&format!("m{n}"), "BLOCK_ON_ERROR");
+        server.publish("hang", &[Post { kind: "text", group: "", body: &body, properties: &[] }], false);
+    };
+    run(async {
+        let queue = queue(&format!("activemq://{USER}:{PASSWORD}@{}/hang", proxy.address));
+        post(0);
+        let first = take(&queue, 1).await;
+        assert!(ack_all(&queue, &first).await);
+        proxy.hang();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The broker hands these to a connection that nobody hears any more.
+        (1..4).for_each(post);
+        assert_eq!(server.counts("hang")[..2], [3, 3]);
+        let lost = loop {
+            if let Err(error) = receive(&queue, 10).await {
+                break error;
+            }
+        };
+        let ReceiveError::Unreachable(why) = lost else { panic!("{lost}") };
+        assert!(why.to_string().contains("nothing was heard"), "{why}");
+        post(4);
+        assert_eq!(ids(&take(&queue, 4).await), names(1, 5));
+    });
+}
+
+#[test]
 fn large_messages_come_through_a_few_at_a_time() {
     let server = ActiveMqServer::start(&Setup::default());
     let filler = "x".repeat(900 << 10);

@@ -185,8 +185,9 @@ impl ActiveMqQueue {
             Err(error) => Err(error.to_string()),
         };
         let mut kept = self.shelf.borrow_mut();
-        let (seq, failed) =
-            known.as_ref().map_or_else(|| (kept.next_seq(), 0), |held| (held.seq, held.failed));
+        let again = known.is_some();
+        let (seq, failed, also) =
+            known.map_or_else(|| (kept.next_seq(), 0, None), |held| (held.seq, held.failed, held.also));
         let dispatch = read.as_ref().map_or(Dispatch::BlockOnError, |read| read.dispatch);
         let held = Held {
             id,
@@ -195,10 +196,9 @@ impl ActiveMqQueue {
             seq,
             failed,
             blocks: self.spec.ordering != Ordering::None && dispatch == Dispatch::BlockOnError,
+            also,
         };
-        if known.is_none()
-            && let Some(due) = taken.due.or_else(|| kept.wait_of(id, now))
-        {
+        if !again && let Some(due) = taken.due.or_else(|| kept.wait_of(id, now)) {
             return kept.put_back(held, due);
         }
         let receipt = Receipt { key: kept.hand_out(held), epoch };

@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use shards::clock::{Clock, Moment};
 
 use super::address::Address;
 use super::connect::{Connection, away, connect, refused};
 use super::line::{Fault, Line, MESSAGES, REPLIES};
-use super::wire::{Command, Map, Message, Place, Span, Told, Value};
+use super::shelf::Held;
+use super::wire::{Command, Map, Message, Place, Told, Value};
 use crate::ingress::ReceiveError;
 
 /// The window is made smaller at most so often. At first it is as large as it ever is: what an earlier connection had
@@ -23,7 +23,7 @@ const WINDOW_OF_THE_BROKER: u16 = 1_000;
 /// Bytes of unsettled messages here, as far as the window can see to it.
 const HELD_BYTES_MAX: usize = 64 << 20;
 /// How long the broker may take to say how much waits.
-const DEPTH_MAX: Duration = Duration::from_secs(2);
+const DEPTH_MAX: Duration = Duration::from_secs(4);
 /// A question about the depth that nobody answers goes away by itself.
 const QUESTION_KEPT_MS: i64 = 10_000;
 /// How long the broker may take to close a consumer.
@@ -110,9 +110,13 @@ impl Session {
         }
     }
 
-    /// An ack of the message whose id stands there.
-    pub(super) fn ack(&self, frame: &Bytes, id: Span) -> Told {
-        self.line().scribe.ack(MESSAGES, Place::Queue(&self.queue), &frame[id])
+    /// Acks of a message and of those that are the same.
+    pub(super) fn acks(&self, held: &Held) -> impl Iterator<Item = Told> {
+        let ack = |held: &Held| {
+            let id = &held.frame[held.id_span.clone()];
+            self.line().scribe.ack(MESSAGES, Place::Queue(&self.queue), id)
+        };
+        held.all().map(ack)
     }
 
     /// Lets the broker send as much as there is room for: `unsettled` messages are here, of so many bytes, and `room`

@@ -66,7 +66,7 @@ impl ActiveMqQueue {
         let told = {
             let kept = self.shelf.borrow();
             let held = delivered.iter().filter_map(|(key, _)| kept.get(*key));
-            held.map(|held| session.ack(&held.frame, held.id_span.clone())).collect()
+            held.flat_map(|held| session.acks(held)).collect()
         };
         let confirmed = tokio::time::timeout(CONFIRM_MAX, session.line().ack(told)).await;
         let done = confirmed.unwrap_or(false);
@@ -107,7 +107,7 @@ impl ActiveMqQueue {
         let mut acks = Vec::new();
         for (Move { held, delay }, copied) in moves.iter().zip(copied) {
             match copied {
-                Ok(()) => acks.push(session.ack(&held.frame, held.id_span.clone())),
+                Ok(()) => acks.extend(session.acks(held)),
                 Err(why) if session.is_lost() => {
                     tracing::debug!(queue = %self.address, why, "the broker has the message back");
                 }

@@ -27,6 +27,19 @@ pub(super) struct Held {
     pub(super) failed: u16,
     /// Later ones of its group wait for it.
     pub(super) blocks: bool,
+    /// Another one that is the same to the desk: a copy was made, and the original could not be acked.
+    pub(super) also: Option<Box<Held>>,
+}
+
+impl Held {
+    /// This one, and those that are the same.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |held| held.also.as_deref())
+    }
+
+    fn bytes(&self) -> usize {
+        self.all().map(|held| held.frame.len()).sum()
+    }
 }
 
 /// All of them, of one connection.
@@ -34,6 +47,8 @@ pub(super) struct Held {
 pub(super) struct Shelf {
     /// With the desk, by the key of their receipt.
     out: HashMap<u64, Held>,
+    /// Their keys.
+    by_id: HashMap<IdHash, u64>,
     /// Given back, by their place, with the moment when they are due.
     back: BTreeMap<u64, (Moment, Held)>,
     /// Waits that outlive a connection.
@@ -50,10 +65,19 @@ impl Shelf {
         self.seqs
     }
 
-    /// The desk gets it; returns the key of its receipt, which no other ever has.
-    pub(super) fn hand_out(&mut self, held: Held) -> u64 {
+    /// The desk gets it; returns the key of its receipt, which no other ever has. The desk keeps one receipt of a message,
+    /// the newest, so what it does to that one is done to an older one too.
+    pub(super) fn hand_out(&mut self, mut held: Held) -> u64 {
+        if let Some(older) = self.by_id.get(&held.id).copied().and_then(|key| self.take(key)) {
+            let mut last = &mut held.also;
+            while let Some(next) = last {
+                last = &mut next.also;
+            }
+            *last = Some(Box::new(older));
+        }
         self.keys += 1;
-        self.bytes += held.frame.len();
+        self.bytes += held.bytes();
+        self.by_id.insert(held.id, self.keys);
         self.out.insert(self.keys, held);
         self.keys
     }
@@ -65,13 +89,14 @@ impl Shelf {
     /// The desk has it no more.
     pub(super) fn take(&mut self, key: u64) -> Option<Held> {
         let held = self.out.remove(&key)?;
-        self.bytes -= held.frame.len();
+        self.by_id.remove(&held.id);
+        self.bytes -= held.bytes();
         Some(held)
     }
 
     /// Keeps it until it is due.
     pub(super) fn put_back(&mut self, held: Held, due: Moment) {
-        self.bytes += held.frame.len();
+        self.bytes += held.bytes();
         self.back.insert(held.seq, (due, held));
     }
 
@@ -79,7 +104,7 @@ impl Shelf {
     pub(super) fn take_due(&mut self, now: Moment) -> Option<Held> {
         let seq = *self.back.iter().find(|(_, (due, _))| *due <= now)?.0;
         let (_, held) = self.back.remove(&seq)?;
-        self.bytes -= held.frame.len();
+        self.bytes -= held.bytes();
         Some(held)
     }
 
@@ -112,6 +137,7 @@ impl Shelf {
             }
         }
         self.out.clear();
+        self.by_id.clear();
         self.bytes = 0;
     }
 }
@@ -131,6 +157,7 @@ mod tests {
             seq,
             failed: 0,
             blocks: true,
+            also: None,
         }
     }
 
@@ -153,6 +180,23 @@ mod tests {
         assert!(shelf.take_due(now).is_none());
         let ids: Vec<_> = std::iter::from_fn(|| shelf.take_due(now + s)).map(|held| held.id.0).collect();
         assert_eq!((ids, shelf.size()), (vec![0, 2], (1, 3)));
+    }
+
+    #[test]
+    fn a_message_and_its_copy_are_settled_together() {
+        let (mut shelf, now) = (Shelf::default(), Moment::ZERO);
+        let [first, copy, other] = [1, 1, 2].map(|id| held(&mut shelf, id));
+        let old = shelf.hand_out(first);
+        let key = shelf.hand_out(copy);
+        let other = shelf.hand_out(other);
+        assert!(shelf.get(old).is_none(), "the newest receipt counts");
+        assert_eq!((shelf.out_len(), shelf.size()), (2, (2, 9)));
+        let both = shelf.take(key).expect("it is out");
+        assert_eq!(both.all().map(|held| held.seq).collect::<Vec<_>>(), [2, 1]);
+        shelf.put_back(both, now);
+        let both = shelf.take_due(now).expect("it is due");
+        assert_eq!((both.all().count(), shelf.size()), (2, (1, 3)));
+        assert!(shelf.take(other).is_some() && shelf.size() == (0, 0));
     }
 
     #[test]
