@@ -73,8 +73,7 @@ impl QueueUri {
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once(':') else {
             return Err(
-                "has no scheme: write sqlite:FILE, http(s)://, nats://, amqp(s)://, activemq:// or stomp://"
-                    .into(),
+                "has no scheme: write sqlite:FILE, http(s)://, nats://, amqp(s):// or activemq://".into()
             );
         };
         if rest.is_empty() || rest == "//" {

@@ -128,3 +128,31 @@ impl Source for Queue {
         whichever!(self, queue => queue.stop().await);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    #[test]
+    fn a_stomp_uri_is_refused_with_the_one_to_write() {
+        let entry = QueueEntry {
+            name: "q".into(),
+            uri: QueueUri::parse("stomp://u:hunter2@h:61613/q").expect("a broker's scheme"),
+            connections: NonZeroU16::MIN,
+            visibility: None,
+            ordering: None,
+            attempts_max: 0,
+        };
+        let sqs = SqsTuning {
+            messages_per_poll: 10,
+            wait: Duration::ZERO,
+            endpoint: None,
+            partial_batch_pause: Duration::ZERO,
+        };
+        let refused = make(&entry, &Tuning { sqs });
+        let said = refused.map(drop).expect_err("it has no adapter").to_string();
+        assert!(said.contains("activemq://") && !said.contains("hunter2"), "{said}");
+    }
+}

@@ -22,8 +22,6 @@ pub(crate) const PASSWORD: &str = "right-secret";
 pub(crate) struct Setup {
     pub(crate) scheduler: bool,
     pub(crate) statistics: bool,
-    /// More attributes of its connector's URI, such as `?wireFormat.…`.
-    pub(crate) wire: &'static str,
     /// More connectors.
     pub(crate) connectors: String,
     /// A TLS context, or whatever else stands in its file.
@@ -32,7 +30,7 @@ pub(crate) struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { scheduler: true, statistics: true, wire: "", connectors: String::new(), more: String::new() }
+        Self { scheduler: true, statistics: true, connectors: String::new(), more: String::new() }
     }
 }
 
@@ -193,7 +191,7 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 fn config(dir: &Dir, address: SocketAddr, setup: &Setup) -> String {
-    let Setup { scheduler, statistics, wire, connectors, more } = setup;
+    let Setup { scheduler, statistics, connectors, more } = setup;
     let data = dir.join("data").display().to_string();
     let statistics = if *statistics { "<statisticsBrokerPlugin/>" } else { "" };
     format!(
@@ -216,7 +214,7 @@ fn config(dir: &Dir, address: SocketAddr, setup: &Setup) -> String {
       <jobSchedulerUsage><jobSchedulerUsage limit="256 mb"/></jobSchedulerUsage>
     </systemUsage></systemUsage>
     <transportConnectors>
-      <transportConnector name="openwire" uri="tcp://{address}{wire}"/>
+      <transportConnector name="openwire" uri="tcp://{address}"/>
       {connectors}
     </transportConnectors>
   </broker>

@@ -130,6 +130,8 @@ impl ActiveMqQueue {
         self.session.take();
         self.shelf.borrow_mut().clear(Clock.now());
         self.epoch.set(self.epoch.get() + 1);
+        // It may be another broker, or one that was set up anew.
+        self.schedules.set(true);
         let opened = Session::open(&self.address, self.host.get(), &self.client, self.epoch.get()).await;
         let (session, host) = opened?;
         self.host.set(host);
