@@ -266,6 +266,40 @@ fn a_delayed_copy_is_the_same_message() {
 }
 
 #[test]
+fn a_crash_while_copies_are_made_loses_nothing() {
+    let mut server = ActiveMqServer::start(&Setup::default());
+    for round in 0..3 {
+        let name = format!("crash-{round}");
+        let bodies: Vec<_> = (0..60).map(|n| body(&format!("m{n}"), "NEXT_ON_ERROR")).collect();
+        let post = |body| Post { kind: "text", group: "g", body, properties: &[] };
+        let posts: Vec<Post<'_>> = bodies.iter().map(|body| post(body)).collect();
+        server.publish(&name, &posts, false);
+        run(async {
+            let queue = queue(&server.uri(&name));
+            let batch = take(&queue, 60).await;
+            let settling = async {
+                for part in batch.arrivals.chunks(6) {
+                    queue.settle(part.iter().map(|it| nack(it, 1, NackReason::Failed)).collect()).await;
+                }
+            };
+            let crash = async {
+                tokio::time::sleep(Duration::from_millis(15 + 40 * round)).await;
+                server.kill();
+            };
+            tokio::join!(settling, crash);
+            server.launch();
+            let mut seen = std::collections::BTreeSet::new();
+            while seen.len() < 60 {
+                let batch = take(&queue, 1).await;
+                seen.extend(ids(&batch));
+                assert!(ack_all(&queue, &batch).await);
+            }
+            queue.stop().await;
+        });
+    }
+}
+
+#[test]
 fn a_broker_without_scheduler_and_statistics_is_enough() {
     let server = ActiveMqServer::start(&Setup { scheduler: false, statistics: false, ..Setup::default() });
     let late = body("late", "NEXT_ON_ERROR");

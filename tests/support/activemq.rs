@@ -22,6 +22,8 @@ pub(crate) const PASSWORD: &str = "right-secret";
 pub(crate) struct Setup {
     pub(crate) scheduler: bool,
     pub(crate) statistics: bool,
+    /// More plugins.
+    pub(crate) plugins: String,
     /// More connectors.
     pub(crate) connectors: String,
     /// A TLS context, or whatever else stands in its file.
@@ -30,7 +32,8 @@ pub(crate) struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { scheduler: true, statistics: true, connectors: String::new(), more: String::new() }
+        let [plugins, connectors, more] = [(); 3].map(|()| String::new());
+        Self { scheduler: true, statistics: true, plugins, connectors, more }
     }
 }
 
@@ -191,7 +194,7 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 fn config(dir: &Dir, address: SocketAddr, setup: &Setup) -> String {
-    let Setup { scheduler, statistics, connectors, more } = setup;
+    let Setup { scheduler, statistics, plugins, connectors, more } = setup;
     let data = dir.join("data").display().to_string();
     let statistics = if *statistics { "<statisticsBrokerPlugin/>" } else { "" };
     format!(
@@ -205,6 +208,7 @@ fn config(dir: &Dir, address: SocketAddr, setup: &Setup) -> String {
       <simpleAuthenticationPlugin><users>
         <authenticationUser username="{USER}" password="{PASSWORD}" groups="users"/>
       </users></simpleAuthenticationPlugin>
+      {plugins}
       {statistics}
     </plugins>
     {more}
