@@ -1,6 +1,7 @@
 //! ActiveMQ Classic: messages come by its own JMS client, counts from its statistics.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::broker::{Broker, Counts, Draft};
@@ -19,10 +20,9 @@ impl Broker for ActiveMq {
     }
 
     fn version(&self) -> String {
-        let jar =
-            std::fs::read_link("/usr/share/java/activemq-broker.jar").expect("activemq: Debian's package");
-        let name = jar.file_stem().expect("activemq: a file").to_string_lossy().into_owned();
-        format!("ActiveMQ {}", name.trim_start_matches("activemq-broker-"))
+        let asked = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "activemq"]).output();
+        let version = asked.expect("activemq: Debian's package").stdout;
+        format!("ActiveMQ {}", String::from_utf8_lossy(&version))
     }
 
     fn lease_min(&self) -> Option<Duration> {
