@@ -151,6 +151,12 @@ impl Line {
         self.to_write.notify_one();
     }
 
+    /// Sends the acks that wait for an earlier one's answer: nothing is acked after that.
+    pub(super) fn flush_acks(&self) {
+        self.acks.borrow_mut().write_rest(&mut self.out.borrow_mut());
+        self.to_write.notify_one();
+    }
+
     /// The next message that came.
     pub(super) fn take(&self) -> Option<Bytes> {
         let frame = self.inbox.borrow_mut().pop_front()?;

@@ -157,6 +157,7 @@ impl Session {
     /// Ends it: the broker takes back what is unsettled, in order, and does not count it as handed over.
     pub(super) async fn close(&self) {
         let line = self.line();
+        line.flush_acks();
         let closed = tokio::time::timeout(CLOSE_MAX, line.ask(&line.scribe.close_consumer(MESSAGES))).await;
         if let Ok(Err(Fault::Refused(why))) = closed {
             tracing::warn!(queue = self.queue, "the broker does not close the consumer: {}", why.text);
