@@ -1,6 +1,7 @@
 //! The ActiveMQ adapter by itself, against a real broker and its JMS client: what the suite of all brokers does not ask.
 
 use std::num::{NonZeroU16, NonZeroUsize};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use corelane::broker::activemq::ActiveMqQueue;
@@ -290,6 +291,44 @@ fn two_consumers_share_a_queue_by_groups() {
         assert!(ack_all(&both[1], &moved).await && ack_all(&both[1], &got[1]).await);
         assert_eq!(server.counts("shared")[..2], [0, 0]);
     });
+}
+
+#[test]
+fn what_the_broker_hands_over_follows_the_room() {
+    let server = ActiveMqServer::start(&Setup::default());
+    publish(&server, "room", 0, 8_000);
+    run(async {
+        let queue = queue(&server.uri("room"));
+        let (start, mut seen) = (Instant::now(), 0);
+        // Little room: after a while the broker keeps most of it.
+        while server.counts("room")[1] > 40 {
+            for _ in 0..6 {
+                let batch = take(&queue, 10).await;
+                assert_eq!(ids(&batch), names(seen, seen + 10));
+                seen += 10;
+                assert!(ack_all(&queue, &batch).await);
+            }
+            assert!(seen < 7_000 && start.elapsed() < SOON, "it never narrows");
+        }
+        // Much room: it hands over more at once, though nothing is acked.
+        let batch = take(&queue, 600).await;
+        assert_eq!(ids(&batch), names(seen, seen + 600));
+        assert!(ack_all(&queue, &batch).await);
+    });
+}
+
+#[test]
+fn the_golden_frames_are_what_activemq_writes() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let installed = Command::new(root.join("tests/services/activemq.sh")).status().expect("bash runs");
+    assert!(installed.success());
+    let written = Command::new("java")
+        .args(["-cp", "/usr/share/activemq/lib/*"])
+        .arg(root.join("tests/services/Golden.java"))
+        .output()
+        .expect("java runs");
+    let golden = std::fs::read(root.join("src/broker/activemq/wire/golden.txt")).expect("they are there");
+    assert!(written.stdout == golden, "{}", String::from_utf8_lossy(&written.stderr));
 }
 
 #[test]

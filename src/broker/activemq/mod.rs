@@ -17,6 +17,7 @@ mod session;
 mod settle;
 mod shelf;
 mod tls;
+mod window;
 mod wire;
 
 use std::cell::{Cell, RefCell};

@@ -10,18 +10,10 @@ use super::address::Address;
 use super::connect::{Connection, away, connect, refused};
 use super::line::{Fault, Line, MESSAGES, REPLIES};
 use super::shelf::Held;
+use super::window::Window;
 use super::wire::{Command, Map, Message, Place, Told, Value};
 use crate::ingress::ReceiveError;
 
-/// The window is made smaller at most so often. At first it is as large as it ever is: what an earlier connection had
-/// comes back first, and all of it must come at once (see [`Session::follow`]).
-const NARROW_AFTER: Duration = Duration::from_secs(5);
-/// No window is smaller: a few messages are always on their way.
-const WINDOW_MIN: usize = 16;
-/// The broker takes this window for "no wish" and puts its own policy in its place.
-const WINDOW_OF_THE_BROKER: u16 = 1_000;
-/// Bytes of unsettled messages here, as far as the window can see to it.
-const HELD_BYTES_MAX: usize = 64 << 20;
 /// How long the broker may take to say how much waits.
 const DEPTH_MAX: Duration = Duration::from_secs(4);
 /// A question about the depth that nobody answers goes away by itself.
@@ -47,11 +39,7 @@ pub(super) struct Session {
     pub(super) epoch: u32,
     /// Its source has said that it connected.
     pub(super) announced: Cell<bool>,
-    window_max: u16,
-    window: Cell<u16>,
-    /// The largest window that was wanted since the last look.
-    wanted: Cell<u16>,
-    narrow_at: Cell<Moment>,
+    window: Cell<Window>,
     statistics: Cell<Statistics>,
     reply_to: String,
 }
@@ -79,10 +67,7 @@ impl Session {
             queue: address.queue.clone(),
             epoch,
             announced: Cell::new(false),
-            window_max: address.prefetch,
-            window: Cell::new(address.prefetch),
-            wanted: Cell::new(0),
-            narrow_at: Cell::new(Clock.now() + NARROW_AFTER),
+            window: Cell::new(Window::new(address.prefetch, Clock.now())),
             statistics: Cell::new(statistics),
             reply_to: format!("{name}:1"),
             connection,
@@ -121,25 +106,12 @@ impl Session {
 
     /// Lets the broker send as much as there is room for: `unsettled` messages are here, of so many bytes, and `room`
     /// more fit.
-    ///
-    /// A wider window is asked for at once, a narrower one after a while, and every connection begins with the widest: a
-    /// broker puts what a lost connection had before all else, but behind what is still left over from the one before
-    /// that. If all of it fits into the window there is never anything left over, and the order holds.
-    pub(super) fn follow(&self, (unsettled, bytes): (usize, usize), room: usize, now: Moment) {
-        let fits = HELD_BYTES_MAX / (bytes / unsettled.max(1)).max(1);
-        let most = usize::from(self.window_max).min(fits).max(1);
-        let want = (unsettled + room).max(WINDOW_MIN).min(most);
-        let want = u16::try_from(want).unwrap_or(u16::MAX);
-        if want > self.window.get() {
-            self.set_window(want);
-        }
-        self.wanted.set(self.wanted.get().max(want));
-        if now >= self.narrow_at.get() {
-            self.narrow_at.set(now + NARROW_AFTER);
-            let wanted = self.wanted.replace(0);
-            if wanted < self.window.get() {
-                self.set_window(wanted);
-            }
+    pub(super) fn follow(&self, unsettled: (usize, usize), room: usize, now: Moment) {
+        let mut window = self.window.get();
+        let asked = window.follow(unsettled, room, now);
+        self.window.set(window);
+        if let Some(count) = asked {
+            self.set_window(count);
         }
     }
 
@@ -148,10 +120,8 @@ impl Session {
         self.set_window(0);
     }
 
-    fn set_window(&self, window: u16) {
-        let window = if window == WINDOW_OF_THE_BROKER { window + 1 } else { window };
-        self.window.set(window);
-        self.line().say(&self.line().scribe.window(MESSAGES, &self.queue, window));
+    fn set_window(&self, count: u16) {
+        self.line().say(&self.line().scribe.window(MESSAGES, &self.queue, count));
     }
 
     /// Ends it: the broker takes back what is unsettled, in order, and does not count it as handed over.
