@@ -1,5 +1,6 @@
 //! The brokers under test.
 
+pub(crate) mod activemq;
 pub(crate) mod nats;
 pub(crate) mod rabbitmq;
 pub(crate) mod sqlite;
@@ -21,6 +22,7 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "sqs", start: sqs::start, measured: sqs::start_fast },
     Kind { name: "rabbitmq", start: rabbitmq::start_classic, measured: rabbitmq::start_classic },
     Kind { name: "rabbitmq-quorum", start: rabbitmq::start_quorum, measured: rabbitmq::start_quorum },
+    Kind { name: "activemq", start: activemq::start, measured: activemq::start },
     Kind { name: "nats", start: nats::start, measured: nats::start_unsynced },
     Kind { name: "sqlite", start: sqlite::start, measured: sqlite::start },
 ];
