@@ -1,178 +1,22 @@
-//! The RabbitMQ adapter by itself, against a real server: what the suite of all brokers does not ask. A server takes
-//! long to start, so these tests share one, one after another.
+//! The RabbitMQ adapter by itself, against a real server: what the suite of all brokers does not ask.
 
-use std::cell::RefCell;
-use std::num::{NonZeroU16, NonZeroUsize};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+mod stage;
 
-use corelane::broker::rabbitmq::RabbitQueue;
-use corelane::ingress::{Answer, Batch, Connected, ReceiveError, Scope, Source};
-use corelane::topology::{QueueEntry, QueueUri};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
-use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Connection, ConnectionProperties};
-use parking_lot::Mutex;
+use std::time::Instant;
+
+use corelane::ingress::{ReceiveError, Source};
+use lapin::types::FieldTable;
 use rustix::process::Signal;
-use shards::desk::{Receipt, Tell};
-use shards::model::{IdHash, IdHasher, NackReason, SourceId, Ticket};
 
 use crate::nats::proxy::Proxy;
-use crate::support::rabbitmq::RabbitServer;
-use crate::support::wait::until;
-
-/// Long enough for anything here.
-const SOON: Duration = Duration::from_secs(60);
-
-/// The server that these tests share; it ends with the last of them.
-fn server() -> Arc<Mutex<RabbitServer>> {
-    static SHARED: Mutex<Weak<Mutex<RabbitServer>>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock();
-    shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(Mutex::new(RabbitServer::start("")));
-        *shared = Arc::downgrade(&server);
-        server
-    })
-}
-
-fn run<F: Future>(work: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, work)
-}
-
-fn queue(uri: &str) -> RabbitQueue {
-    let entry = QueueEntry {
-        name: "q".into(),
-        uri: QueueUri::parse(uri).expect("a broker's scheme"),
-        connections: NonZeroU16::MIN,
-        visibility: None,
-        ordering: None,
-        attempts_max: 0,
-    };
-    let mut queue = RabbitQueue::new(&entry).expect("a well-formed URI");
-    queue.open().expect("it does not connect yet");
-    queue
-}
-
-async fn receive(queue: &RabbitQueue, max: usize) -> Result<Batch, ReceiveError> {
-    let scope = Scope::new(IdHasher::new((1, 2)), SourceId(0));
-    queue.receive(scope, NonZeroUsize::new(max).expect("not zero")).await
-}
-
-/// What a source told: the messages, and the last connection.
-#[derive(Default)]
-struct Told {
-    messages: Vec<(String, IdHash, Receipt, u16)>,
-    connected: Option<Connected>,
-}
-
-impl Told {
-    fn ids(&self) -> Vec<&str> {
-        self.messages.iter().map(|(id, ..)| id.as_str()).collect()
-    }
-
-    fn identities(&self) -> Vec<IdHash> {
-        self.messages.iter().map(|&(_, identity, ..)| identity).collect()
-    }
-
-    fn receipts(&self) -> Vec<Receipt> {
-        self.messages.iter().map(|&(_, _, receipt, _)| receipt).collect()
-    }
-}
-
-/// Receives until `count` messages came.
-async fn some(queue: &RabbitQueue, count: usize) -> Told {
-    let (start, mut told) = (Instant::now(), Told::default());
-    while told.messages.len() < count {
-        match receive(queue, count - told.messages.len()).await {
-            Ok(batch) => {
-                told.connected = batch.connected.or(told.connected);
-                told.messages.extend(batch.arrivals.into_iter().map(|arrival| {
-                    let id = String::from_utf8_lossy(arrival.parcel.id()).into_owned();
-                    (id, arrival.broker_id, arrival.receipt, arrival.deliveries)
-                }));
-            }
-            Err(ReceiveError::Unreachable(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-        assert!(start.elapsed() < SOON, "{count} do not come: {:?}", told.ids());
-    }
-    told
-}
-
-async fn ack(queue: &RabbitQueue, receipts: Vec<Receipt>) -> Vec<bool> {
-    let tell = |receipt| (receipt, Tell::Ack { ticket: Some(Ticket::default()) });
-    let answers = queue.settle(receipts.into_iter().map(tell).collect()).await;
-    let done = |answer| match answer {
-        Answer::Closed { done, .. } => done,
-        other => panic!("{other:?}"),
-    };
-    answers.into_iter().map(done).collect()
-}
-
-async fn nack(queue: &RabbitQueue, receipts: Vec<Receipt>) {
-    let tell = |receipt| (receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack });
-    assert!(queue.settle(receipts.into_iter().map(tell).collect()).await.is_empty());
-}
-
-/// Makes a durable queue with messages `m0`, `m1`, …
-async fn prepare(server: &RabbitServer, queue: &str, arguments: FieldTable, count: usize) {
-    let uri = format!("amqp://{}/%2f", server.address);
-    let connection = Connection::connect(&uri, ConnectionProperties::default()).await.expect("it accepts us");
-    let channel = connection.create_channel().await.expect("a channel");
-    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(queue.into(), durable, arguments).await.expect("a queue");
-    channel.confirm_select(ConfirmSelectOptions::default()).await.expect("it confirms");
-    let mut sent = Vec::new();
-    for n in 0..count {
-        let body = format!(r#"{{"id":"m{n}","mediationTarget":"http://127.0.0.1:1/","messageGroupId":"g"}}"#);
-        let options = BasicPublishOptions::default();
-        let properties = BasicProperties::default().with_delivery_mode(2);
-        let publish = channel.basic_publish("".into(), queue.into(), options, body.as_bytes(), properties);
-        sent.push(publish.await.expect("it is sent"));
-    }
-    for sent in sent {
-        assert!(sent.await.expect("it answers").is_ack());
-    }
-    connection.close(200, "OK".into()).await.expect("goodbye");
-}
-
-fn quorum(limit: Option<i32>) -> FieldTable {
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-    if let Some(limit) = limit {
-        arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(limit));
-    }
-    arguments
-}
-
-/// Waits until a classic queue has so many messages ready and unsettled. It answers questions before it works off acks.
-fn wait_counts(server: &mut RabbitServer, queue: &str, want: &str) {
-    let last = RefCell::new(String::new());
-    let is_so = || {
-        *last.borrow_mut() = counts(server, queue);
-        *last.borrow() == want
-    };
-    until(SOON, want, is_so, || last.borrow().clone());
-}
-
-/// Ready and unsettled messages of a classic queue, as it counts them itself.
-fn counts(server: &mut RabbitServer, queue: &str) -> String {
-    let ask = format!(
-        "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>)), \
-         [N || {{_, N}} <- rabbit_amqqueue:info(Q, [messages_ready, messages_unacknowledged])]."
-    );
-    server.eval(&ask).expect("it counts")
-}
-
-fn names(range: std::ops::Range<usize>) -> Vec<String> {
-    range.map(|n| format!("m{n}")).collect()
-}
+use stage::{
+    SOON, Told, ack, counts, nack, names, prepare, queue, quorum, receive, run, some, stage, wait_counts,
+};
 
 #[test]
 fn a_tag_of_a_lost_channel_settles_nothing_and_messages_are_known_again() {
-    let server = server();
-    let mut server = server.lock();
+    let stage = stage();
+    let mut server = stage.server.lock();
     run(async {
         prepare(&server, "stale", FieldTable::default(), 3).await;
         let proxy = Proxy::new(server.address);
@@ -194,8 +38,8 @@ fn a_tag_of_a_lost_channel_settles_nothing_and_messages_are_known_again() {
 
 #[test]
 fn what_the_server_pushes_is_bounded_by_the_window_and_the_window_follows_the_room() {
-    let server = server();
-    let mut server = server.lock();
+    let stage = stage();
+    let mut server = stage.server.lock();
     run(async {
         prepare(&server, "full", FieldTable::default(), 1_500).await;
         let small = queue(&format!("amqp://{}/full?prefetch=10", server.address));
@@ -216,8 +60,8 @@ fn what_the_server_pushes_is_bounded_by_the_window_and_the_window_follows_the_ro
 
 #[test]
 fn nothing_is_held_so_long_that_the_server_closes_the_channel() {
-    let server = server();
-    let mut server = server.lock();
+    let stage = stage();
+    let mut server = stage.server.lock();
     let set = "application:set_env(rabbit, consumer_timeout, 3000), \
                application:set_env(rabbit, channel_tick_interval, 500).";
     server.eval(set).expect("a short patience");
@@ -246,8 +90,8 @@ fn nothing_is_held_so_long_that_the_server_closes_the_channel() {
 
 #[test]
 fn giving_back_does_not_bring_a_message_near_its_delivery_limit() {
-    let server = server();
-    let server = server.lock();
+    let stage = stage();
+    let server = stage.server.lock();
     run(async {
         prepare(&server, "limited", quorum(Some(3)), 2).await;
         let proxy = Proxy::new(server.address);
@@ -270,8 +114,8 @@ fn giving_back_does_not_bring_a_message_near_its_delivery_limit() {
 
 #[test]
 fn after_a_stop_all_is_back_in_its_old_order() {
-    let server = server();
-    let server = server.lock();
+    let stage = stage();
+    let server = stage.server.lock();
     run(async {
         for (name, arguments) in [("back", FieldTable::default()), ("back-quorum", quorum(None))] {
             prepare(&server, name, arguments, 200).await;
@@ -296,8 +140,8 @@ fn after_a_stop_all_is_back_in_its_old_order() {
 
 #[test]
 fn a_new_consumer_goes_on_where_the_old_one_ends() {
-    let server = server();
-    let mut server = server.lock();
+    let stage = stage();
+    let mut server = stage.server.lock();
     run(async {
         prepare(&server, "heir", FieldTable::default(), 20).await;
         let uri = format!("amqp://{}/heir", server.address);
@@ -316,8 +160,8 @@ fn a_new_consumer_goes_on_where_the_old_one_ends() {
 
 #[test]
 fn a_server_that_hangs_is_noticed_and_waited_for() {
-    let server = server();
-    let server = server.lock();
+    let stage = stage();
+    let server = stage.server.lock();
     run(async {
         prepare(&server, "hung", FieldTable::default(), 1).await;
         let queue = queue(&format!("amqp://{}/hung", server.address));
@@ -341,8 +185,8 @@ fn a_server_that_hangs_is_noticed_and_waited_for() {
 
 #[test]
 fn what_an_operator_must_mend_is_said_in_words() {
-    let server = server();
-    let server = server.lock();
+    let stage = stage();
+    let server = stage.server.lock();
     run(async {
         let at = server.address;
         let rows = [
@@ -365,5 +209,44 @@ fn what_an_operator_must_mend_is_said_in_words() {
         let Err(ReceiveError::Unreachable(error)) = unreachable else { panic!("{unreachable:?}") };
         let said = error.to_string();
         assert!(said.contains("127.0.0.1:1: ") && said.contains("no answer"), "both are named: {said}");
+    });
+}
+
+#[test]
+fn a_server_is_trusted_by_the_authority_that_the_uri_names() {
+    let stage = stage();
+    let server = stage.server.lock();
+    run(async {
+        prepare(&server, "sealed", FieldTable::default(), 1).await;
+        let (port, cert) = (stage.tls.port(), &stage.cert);
+        let trusted = queue(&format!("amqps://localhost:{port}/sealed?ca={}", cert.display()));
+        let told = some(&trusted, 1).await;
+        assert_eq!(ack(&trusted, told.receipts()).await, [true]);
+        let unknown = receive(&queue(&format!("amqps://localhost:{port}/sealed")), 1).await;
+        let Err(ReceiveError::Unreachable(error)) = unknown else { panic!("{unknown:?}") };
+        assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");
+        let other = server.dir.join("rabbitmq.conf");
+        let wrong =
+            receive(&queue(&format!("amqps://localhost:{port}/sealed?ca={}", other.display())), 1).await;
+        let Err(ReceiveError::Denied { queue }) = wrong else { panic!("{wrong:?}") };
+        assert!(queue.contains("no certificate"), "{queue}");
+    });
+}
+
+#[test]
+fn a_server_that_is_short_of_memory_is_still_consumed() {
+    let stage = stage();
+    let mut server = stage.server.lock();
+    run(async {
+        prepare(&server, "short", FieldTable::default(), 600).await;
+        server.eval("vm_memory_monitor:set_vm_memory_high_watermark(0.0001).").expect("an alarm");
+        let queue = queue(&format!("amqp://{}/short", server.address));
+        let told = some(&queue, 300).await;
+        assert!(ack(&queue, told.receipts()).await.into_iter().all(|done| done));
+        let told = some(&queue, 300).await;
+        assert!(ack(&queue, told.receipts()).await.into_iter().all(|done| done));
+        server
+            .eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 400000000}).")
+            .expect("all clear");
     });
 }

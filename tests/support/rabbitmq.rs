@@ -249,8 +249,8 @@ fn is_gone(pid: Pid) -> bool {
     stat.map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
 }
 
-/// Three at once, so that they differ.
-fn free_addresses() -> [SocketAddr; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("rabbitmq: a free port"));
+/// Several at once, so that they differ.
+pub(crate) fn free_addresses<const COUNT: usize>() -> [SocketAddr; COUNT] {
+    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").expect("rabbitmq: a free port"));
     listeners.map(|listener| listener.local_addr().expect("rabbitmq: it is bound"))
 }

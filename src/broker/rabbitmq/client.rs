@@ -68,7 +68,7 @@ pub(super) struct Before {
 pub(super) struct Session {
     pub(super) epoch: u32,
     pub(super) opened_at: Moment,
-    /// Consumers of the queue that are not ours, when we came.
+    /// Consumers of the queue that are not ours, as far as we know.
     pub(super) others: Cell<u32>,
     queue: ShortString,
     line: Line,
@@ -78,7 +78,8 @@ pub(super) struct Session {
     flow: RefCell<Option<Flow>>,
     pushed: RefCell<VecDeque<Pushed>>,
     pub(super) book: RefCell<Book>,
-    window: u16,
+    /// The consumer's prefetch.
+    pub(super) window: u16,
     /// Mean size of a body.
     body_bytes: Cell<usize>,
     lost: RefCell<Option<String>>,
@@ -297,6 +298,8 @@ impl Session {
     /// Messages that wait; `None` = the server does not say.
     pub(super) async fn depth(&self) -> Option<u64> {
         let queue = timeout(DEPTH_MAX, self.ask_queue()).await.ok()?.ok()?;
+        // One of them is ours. Others come and go.
+        self.others.set(queue.consumer_count().saturating_sub(1));
         Some(u64::from(queue.message_count()))
     }
 

@@ -22,6 +22,9 @@ use crate::topology::QueueEntry;
 const POLL: Duration = Duration::from_secs(1);
 /// A session that lived so long is made anew at once; one that did not is an error, and the ingress waits.
 const LIVED_MIN: Duration = Duration::from_secs(1);
+/// The first window, where the URI does not say: a pool of the default size fits, and bodies of a megabyte do not hurt
+/// much yet.
+const WINDOW_FIRST: u16 = 512;
 /// Messages unsettled at once, where the URI does not say.
 const UNSETTLED_MAX: u16 = 16_384;
 
@@ -51,7 +54,9 @@ impl Consumer {
     ) -> Self {
         let terms = Terms {
             ordering: spec.ordering,
-            window_max: address.prefetch.map_or(UNSETTLED_MAX, std::num::NonZero::get),
+            window: address
+                .prefetch
+                .map_or((WINDOW_FIRST, UNSETTLED_MAX), |count| (count.get(), count.get())),
             hold_max,
         };
         Self {
@@ -107,7 +112,7 @@ impl Consumer {
             if !batch.is_empty() {
                 return Ok(batch);
             }
-            if session.is_narrow(self.terms.window_max) {
+            if session.is_narrow(self.terms.window.1) {
                 shared.widen(&session, &self.address).await;
                 return Ok(Batch::default());
             }
@@ -118,12 +123,10 @@ impl Consumer {
                 break;
             }
         }
-        let why = session.why_lost().unwrap_or_default();
-        shared.leave(&session).await;
+        shared.on_lost(&session, &self.address).await;
         if Clock.now().since(session.opened_at) < LIVED_MIN {
-            return Err(away(&self.address, why));
+            return Err(away(&self.address, session.why_lost().unwrap_or_default()));
         }
-        tracing::warn!(queue = %self.address, why, "the session was lost: connecting anew");
         Ok(Batch::default())
     }
 

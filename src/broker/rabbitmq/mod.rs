@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 
 use lapin::message::Delivery;
-use lapin::types::AMQPValue;
+use lapin::types::{AMQPValue, ShortString};
 use shards::clock::{Clock, Moment};
 use shards::desk::{Arrival, Receipt, SourceSpec, Tell};
 use shards::model::{IdHash, Ordering};
@@ -149,24 +149,21 @@ fn whole(value: &AMQPValue) -> Option<u64> {
 }
 
 /// A hash of what stays the same when a message is handed over again. Its headers do not: servers count in them.
-fn content(shared: &Shared, delivery: &Delivery, group: Option<&str>) -> Content {
+fn content<'a>(shared: &Shared, delivery: &'a Delivery, group: Option<&'a str>) -> Content {
     let properties = &delivery.properties;
-    let text = |text: &Option<lapin::types::ShortString>| {
-        text.as_ref().map(|text| text.as_str().to_owned()).unwrap_or_default()
-    };
-    let named = [
+    let text = |text: &'a Option<ShortString>| text.as_ref().map_or("", ShortString::as_str);
+    let parts = [
         text(properties.message_id()),
         text(properties.correlation_id()),
         text(properties.kind()),
         text(properties.app_id()),
+        delivery.exchange.as_str(),
+        delivery.routing_key.as_str(),
+        group.unwrap_or_default(),
     ];
     let half = |state: &std::hash::RandomState| {
         let mut hasher = state.build_hasher();
-        for part in named.iter().map(String::as_str).chain([
-            delivery.exchange.as_str(),
-            delivery.routing_key.as_str(),
-            group.unwrap_or_default(),
-        ]) {
+        for part in parts {
             hasher.write_usize(part.len());
             hasher.write(part.as_bytes());
         }

@@ -32,12 +32,13 @@ impl Consumer {
     ) -> Vec<Answer> {
         let (shared, now) = (self.shared(), Clock.now());
         let session = shared.live();
-        let (mut answers, mut sent) = (Vec::with_capacity(tells.len()), Vec::new());
+        let (mut answers, mut sent, mut must_confirm) = (Vec::with_capacity(tells.len()), Vec::new(), false);
         for (receipt, tell) in tells {
             let session = session.as_ref().filter(|session| session.epoch == receipt.epoch);
             match tell {
                 Tell::Ack { ticket } => {
                     let was_sent = session.is_some_and(|session| ack(&shared, session, receipt.key, now));
+                    must_confirm |= was_sent;
                     match ticket {
                         Some(ticket) if was_sent => sent.push(ticket),
                         Some(ticket) => answers.push(Answer::Closed { ticket, done: false }),
@@ -63,10 +64,11 @@ impl Consumer {
             }
         }
         if let Some(session) = &session {
-            let done = sent.is_empty() || session.confirm().await;
+            // Also where nobody asks: what is told last before a stop must have arrived.
+            let done = must_confirm && session.confirm().await;
             answers.extend(sent.into_iter().map(|ticket: Ticket| Answer::Closed { ticket, done }));
             if session.is_lost() {
-                shared.leave(session).await;
+                shared.on_lost(session, &self.address).await;
             }
         }
         self.leave_if_done(&shared).await;

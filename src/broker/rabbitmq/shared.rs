@@ -17,8 +17,6 @@ use super::client::{Before, Pushed, Session};
 use super::memory::Memory;
 use crate::ingress::ReceiveError;
 
-/// The first window: a pool of the default size fits, and bodies of a megabyte do not hurt much yet.
-const WINDOW_FIRST: u16 = 512;
 /// A window that is too narrow becomes so many times as wide: at most two new sessions in a process's life.
 const WIDER: u16 = 8;
 /// How often a session is looked after.
@@ -37,8 +35,8 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) ordering: Ordering,
-    /// Messages unsettled at once.
-    pub(super) window_max: u16,
+    /// Messages unsettled at once: at first, and at most.
+    pub(super) window: (u16, u16),
     /// The longest that one may be unsettled.
     pub(super) hold_max: Option<Duration>,
 }
@@ -50,7 +48,8 @@ pub(super) struct Shared {
     pub(super) memory: RefCell<Memory>,
     /// For hashes of contents.
     pub(super) hashers: [RandomState; 2],
-    window: Cell<u16>,
+    /// Found to be too narrow.
+    narrow: Cell<u16>,
     /// Keys below this one are used.
     next_key: Cell<u64>,
     /// The last session that was lost.
@@ -75,7 +74,7 @@ impl Shared {
                 connecting: Mutex::new(()),
                 memory: RefCell::default(),
                 hashers: [RandomState::new(), RandomState::new()],
-                window: Cell::new(WINDOW_FIRST),
+                narrow: Cell::new(0),
                 next_key: Cell::new(0),
                 before: Cell::new(None),
                 users: Cell::new(0),
@@ -125,12 +124,13 @@ impl Shared {
         }
         let lost = self.session.borrow().clone();
         if let Some(lost) = lost {
-            self.leave(&lost).await;
+            self.on_lost(&lost, address).await;
         }
         let before = self.before.get().filter(|_| terms.ordering == Ordering::Strict);
         let before = before.map(|(others, lost_at)| Before { others, lost_at });
         let names = (EPOCHS.fetch_add(1, Atomic::Relaxed), self.key_base());
-        let window = self.window.get().min(terms.window_max);
+        let (first, most) = terms.window;
+        let window = self.narrow.get().saturating_mul(WIDER).clamp(first, most);
         let session = Session::open(address, queue, window, names, before).await?;
         let session = Rc::new(session);
         self.before.set(None);
@@ -153,15 +153,23 @@ impl Shared {
         base
     }
 
-    /// The session is of no use any more: remembers what it had, which comes again, and closes it.
-    pub(super) async fn leave(&self, session: &Rc<Session>) {
-        let is_current = self.session.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, session));
-        if !is_current {
-            return;
+    /// The session was lost: says so, once, and leaves it.
+    pub(super) async fn on_lost(&self, session: &Rc<Session>, address: &Address) {
+        let why = session.why_lost().unwrap_or_default();
+        if self.leave(session).await {
+            tracing::warn!(queue = %address, why, "the session was lost: connecting anew");
         }
-        self.session.replace(None);
-        self.remember(session);
-        session.close().await;
+    }
+
+    /// The session is of no use any more: remembers what it had, which comes again, and closes it. False if that is done.
+    pub(super) async fn leave(&self, session: &Rc<Session>) -> bool {
+        let is_current = self.session.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, session));
+        if is_current {
+            self.session.replace(None);
+            self.remember(session);
+            session.close().await;
+        }
+        is_current
     }
 
     fn remember(&self, session: &Session) {
@@ -179,8 +187,8 @@ impl Shared {
     /// The desk has room for more than the window lets through: leaves the session for one with a wider window. The server
     /// has all of its messages back in order, and hands them over again; the desk knows them.
     pub(super) async fn widen(&self, session: &Rc<Session>, address: &Address) {
-        self.window.set(self.window.get().saturating_mul(WIDER));
-        tracing::info!(queue = %address, window = self.window.get(), "more messages are wanted at once: consuming anew");
+        self.narrow.set(session.window);
+        tracing::info!(queue = %address, prefetch = session.window, "more messages are wanted at once: consuming anew");
         self.leave(session).await;
     }
 
