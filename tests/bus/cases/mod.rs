@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     ("429: dead-letter retry", row::too_many_requests),
     ("409: dead-letter retry", row::conflict),
     ("425: requeued after 1 to 5 s, not counted", row::too_early),
+    ("425: for more messages than are handed over at once", row::many_too_early),
     ("5xx: dead-letter retry", row::server_error),
     ("other 4xx: dead-letter retry", row::client_error),
     ("exception, connection refused: dead-letter retry", row::refused),

@@ -1,10 +1,12 @@
 //! The status table, row by row: the first call is answered as the row says, the second with 200.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lapin::BasicProperties;
+use parking_lot::Mutex;
 
-use crate::stage::{SOON, Stage};
+use crate::stage::{SOON, Stage, lines};
 use crate::support::wait::until;
 use crate::target::{Reply, Seen, Target, nowhere};
 
@@ -123,6 +125,27 @@ pub(super) fn too_early(stage: &Stage) {
         assert!(range.contains(&gap), "waited {gap:?}");
     }
     assert!(seen.iter().all(|call| call.attempt == 1), "not counted: {seen:?}");
+    stage.wait_gone(router, "a");
+}
+
+pub(super) fn many_too_early(stage: &Stage) {
+    const COUNT: usize = 1_500;
+    let early = Mutex::new(BTreeSet::new());
+    let target = Target::new(move |seen, _| {
+        let is_first = early.lock().insert(seen.body.clone());
+        Reply::Status(if is_first && seen.body != b"{}" { 425 } else { 200 })
+    });
+    let router = stage.router(&[("a", &target.url())], &["--pool", "DEFAULT-POOL=50"]);
+    stage.publish(&lines(COUNT));
+    // More wait than the first prefetch lets through, and one that comes later is not held up by them.
+    target.wait(600, SOON, || router.log());
+    stage.publish("{}\n");
+    let taken = || {
+        let taken = target.seen().into_iter().filter(|call| call.status == 200);
+        taken.map(|call| call.body).collect::<BTreeSet<_>>().len()
+    };
+    until(SOON, "all are taken", || taken() == COUNT + 1, || (taken(), router.log()));
+    assert!(target.seen().iter().all(|call| call.attempt == 1), "none was counted");
     stage.wait_gone(router, "a");
 }
 
