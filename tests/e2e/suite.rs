@@ -10,9 +10,10 @@ use crate::broker::Broker;
 use crate::brokers::{KINDS, Kind};
 use crate::cases::{CASES, Case};
 use crate::stage::Stage;
+use crate::support::faults::count;
 
-/// Kinds at once: what two cores bear.
-const AT_ONCE: usize = 2;
+/// Kinds at once: what two cores bear. `AT_ONCE` in the environment changes it: runs of kills wait more than they work.
+const AT_ONCE: u64 = 2;
 
 /// What a case came to.
 #[derive(Clone, Debug)]
@@ -57,7 +58,7 @@ pub(crate) fn run(words: &[String]) -> Vec<Outcome> {
     assert!(!work.is_empty(), "no case has all of {words:?}");
     let (work, results) = (Mutex::new(work), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..count("AT_ONCE", AT_ONCE) {
             scope.spawn(|| {
                 while let Some((kind, cases)) = { work.lock().pop_front() } {
                     let outcomes = run_kind(kind, &cases);

@@ -17,6 +17,8 @@ const FLAGS: [&str; 6] =
 /// A call so long that a slice of messages outlasts the pause before a kill.
 const SCRIPT: &str = "/slow?ms=5";
 const GROUPS: u64 = 64;
+/// What a kill leaves hidden comes back this soon.
+const LEASE: Duration = Duration::from_secs(5);
 /// Messages published before each kill in a short run.
 const SLICE: u64 = 800;
 /// Per message in a full run, on top of [`SOON`].
@@ -26,7 +28,7 @@ const PER_MESSAGE: Duration = Duration::from_millis(5);
 fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<Router>)) -> (u64, Value) {
     let (kills, mut chance) = (count("KILLS", 3), Chance::new());
     let slice = (count("MESSAGES", SLICE * kills) / kills).max(1);
-    let queue = stage.queue("q");
+    let queue = stage.queue_leased(LEASE);
     let mut router = Some(stage.router(&[&queue], &FLAGS));
     let start = Instant::now();
     for turn in 0..kills {
