@@ -13,8 +13,12 @@ FUZZ_SEED  ?= 1
 LISTEN     ?= 127.0.0.1:8080
 KILLS      ?= 60
 STOPS      ?= 20
+BROKER_KILLS ?= 30
+MESSAGES   ?= 100000
 MINUTES    ?= 3
 SOAK       ?= 180
+ROUNDS     ?= 3
+KIND       ?=
 
 # Where a run's log is kept: the day, the cores and the processor's family.
 RUN        ?= perf/runs/$$(date -u +%F)-$$(nproc)core-$$(awk '/^model name/ { gsub(/\(.*\)/, "", $$5); print tolower($$5); exit }' /proc/cpuinfo)
@@ -25,10 +29,10 @@ LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --rele
 RELEASED := CORELANE_BIN=$(CURDIR)/target/release/corelane $(CARGO) test -q -p corelane --test it
 SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
 
-.PHONY: help run test check lint deny sim loom fuzz faults arithmetic soak browser bench perf docs clean setup
+.PHONY: help run test check lint deny sim loom fuzz faults broker-faults arithmetic soak brokers browser bench perf docs clean setup
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: setup ## Build, then run the router in target/run with made-up traffic; Ctrl-C ends it
 	$(CARGO) build --release --bin corelane
@@ -73,11 +77,18 @@ loom: setup ## Model-check bell, permits and rate in every interleaving
 fuzz: setup ## Long differential fuzz of the HTTP/1.1 parser: FUZZ_CASES=2000000 FUZZ_SEED=1
 	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --release -p shards --test courier_fuzz -- --nocapture
 
-faults: setup ## Kill, end, starve and flood the router, in full: KILLS=60 STOPS=20 MINUTES=3 (about 12 minutes)
+faults: setup ## Kill, end, starve and flood the router, and kill each broker, in full (about 12 minutes, and 30 for the brokers)
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
 	KILLS=$(KILLS) STOPS=$(STOPS) BACKLOG=20000 QUEUED=200000 MINUTES=$(MINUTES) $(RELEASED) -- \
 	  kills:: drains:: limits:: --test-threads=1 --nocapture 2>&1 | tee $(RUN)/faults.log
+	@$(MAKE) --no-print-directory broker-faults
+
+broker-faults: setup ## The brokers' part of it: BROKER_KILLS=30 MESSAGES=100000 for each, KIND=nats for one
+	$(CARGO) build --release --bin corelane
+	mkdir -p $(RUN)
+	KILLS=$(BROKER_KILLS) MESSAGES=$(MESSAGES) CORELANE_BIN=$(CURDIR)/target/release/corelane \
+	  $(CARGO) test -q -p corelane --test e2e -- $(KIND) 'kills under load' 2>&1 | tee $(RUN)/faults-brokers$(addprefix -,$(KIND)).log
 
 arithmetic: setup ## So many messages of so many groups at 100 ms each: expected and measured, and off fails
 	$(CARGO) build --release --bin corelane
@@ -88,6 +99,11 @@ soak: setup ## Steady traffic for SOAK=180 seconds: memory, descriptors, threads
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
 	SOAK=$(SOAK) $(RELEASED) -- soak:: --nocapture 2>&1 | tee $(RUN)/soak.log
+
+brokers: setup ## Each broker's adapter beside its plain client: deliveries/s, CPU per message; KIND=nats ROUNDS=3
+	$(CARGO) build --release --bin corelane
+	ulimit -n $$(ulimit -Hn) && RUN=$(CURDIR)/$(RUN) ROUNDS=$(ROUNDS) CORELANE_BIN=$(CURDIR)/target/release/corelane \
+	  $(CARGO) test --release -q -p corelane --test e2e -- --measure $(KIND)
 
 browser: setup ## Drive the dashboard in a real browser; screenshots go to target/screenshots
 	tests/services/browser.sh

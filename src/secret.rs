@@ -58,12 +58,21 @@ pub fn without_credentials(url: &str) -> String {
         Some((address, _)) => (address, "?***"),
         None => (url, ""),
     };
-    let Some((scheme, rest)) = address.split_once("://") else { return format!("{address}{query}") };
-    let host = rest.split('/').next().unwrap_or(rest);
-    match host.rsplit_once('@') {
-        Some((user, _)) => format!("{scheme}://{HIDDEN}@{}{query}", &rest[user.len() + 1..]),
-        None => format!("{scheme}://{rest}{query}"),
+    // More than one where it lists several hosts, as `failover:(tcp://a,tcp://b)` does.
+    let mut parts = address.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let host = part.split('/').next().unwrap_or(part);
+        shown.push_str("://");
+        match host.rsplit_once('@') {
+            Some((user, _)) => {
+                shown.push_str(HIDDEN);
+                shown.push_str(&part[user.len()..]);
+            }
+            None => shown.push_str(part),
+        }
     }
+    shown + query
 }
 
 #[cfg(test)]
@@ -88,6 +97,8 @@ mod tests {
             ("https://u:p@ss@h/a@b", "https://***@h/a@b"),
             ("http://h/config?key=secret", "http://h/config?***"),
             ("not a url", "not a url"),
+            ("failover:(tcp://u:p@a:1,tcp://v:q@b)/orders", "failover:(tcp://***@a:1,tcp://***@b)/orders"),
+            ("failover:(tcp://a:1,ssl://v:q@b)/o?password=x", "failover:(tcp://a:1,ssl://***@b)/o?***"),
         ];
         for (url, shown) in rows {
             assert_eq!(without_credentials(url), shown, "{url}");

@@ -73,8 +73,7 @@ impl QueueUri {
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once(':') else {
             return Err(
-                "has no scheme: write sqlite:FILE, http(s)://, nats://, amqp(s)://, activemq:// or stomp://"
-                    .into(),
+                "has no scheme: write sqlite:FILE, http(s)://, nats://, amqp(s):// or activemq://".into()
             );
         };
         if rest.is_empty() || rest == "//" {
@@ -86,7 +85,7 @@ impl QueueUri {
             "http" | "https" => Ok(Self::Sqs(whole)),
             "nats" | "tls" => Ok(Self::Nats(whole)),
             "amqp" | "amqps" => Ok(Self::Amqp(whole)),
-            "activemq" | "failover" => Ok(Self::ActiveMq(whole)),
+            "activemq" | "activemq+ssl" | "failover" => Ok(Self::ActiveMq(whole)),
             "stomp" => Ok(Self::Stomp(whole)),
             _ => Err(format!("has the scheme {scheme}, which names no broker that corelane knows")),
         }
@@ -149,6 +148,12 @@ mod tests {
             ("nats://u:p@ss@h:4222/s", "nats", "nats://***@h:4222/s"),
             ("amqps://u:p@h/v", "rabbitmq", "amqps://***@h/v"),
             ("activemq://h:61616/q", "activemq", "activemq://h:61616/q"),
+            ("activemq+ssl://u:p@h/q", "activemq", "activemq+ssl://***@h/q"),
+            (
+                "failover:(tcp://a,tcp://b)/q?user=u&password=p",
+                "activemq",
+                "failover:(tcp://a,tcp://b)/q?***",
+            ),
         ];
         for (text, broker, shown) in rows {
             let uri = QueueUri::parse(text).expect(text);

@@ -27,6 +27,9 @@ const LINGER_CALLS_MIN: u32 = 64;
 const LINGER_REPORTS_MAX: u32 = 256;
 /// The longest that a report waits for others.
 const LINGER_MAX: Duration = Duration::from_micros(200);
+/// The same where as many messages wait here as run: nothing the desk could send is missed so soon, and what waits in
+/// line waits longer than this anyway.
+const LINGER_SATED_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: bounds the harm of any wake that was missed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// How often the wall clock is read, which answers' dates are compared with.
@@ -103,7 +106,7 @@ async fn wait<W: Wire>(core: &mut Core, wire: &mut W, turn: &Turn, now: Moment) 
     let deadline = earliest(core.shard.next_deadline(), core.courier.next_deadline());
     let mut deadline = deadline.map_or(now + SLEEP_MAX, |at| at.min(now + SLEEP_MAX));
     if turn.unrung > 0 {
-        deadline = deadline.min(turn.unrung_since + LINGER_MAX);
+        deadline = deadline.min(turn.unrung_since + linger_max(&core.shard));
     }
     let ready = !turn.out.done.is_empty() || deadline <= now;
     if ready || now.since(turn.last_work) < core.spin {
@@ -230,6 +233,10 @@ fn report(core: &mut Core, turn: &mut Turn, connections: usize, now: Moment) {
     }
 }
 
+fn linger_max(shard: &Shard) -> Duration {
+    if shard.queued() >= shard.running() * 2 { LINGER_SATED_MAX } else { LINGER_MAX }
+}
+
 /// Wakes the desk for what was reported: at once, or after gathering some more where many calls are in flight.
 fn ring_desk(core: &mut Core, turn: &mut Turn, now: Moment) {
     if turn.unrung == 0 {
@@ -237,7 +244,7 @@ fn ring_desk(core: &mut Core, turn: &mut Turn, now: Moment) {
     }
     let gathers = core.shard.running() >= LINGER_CALLS_MIN
         && turn.unrung < LINGER_REPORTS_MAX
-        && now.since(turn.unrung_since) < LINGER_MAX;
+        && now.since(turn.unrung_since) < linger_max(&core.shard);
     if !gathers {
         turn.unrung = 0;
         core.reports.ring_if_dirty();

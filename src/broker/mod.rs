@@ -1,5 +1,6 @@
 //! Adapters: one folder or file per broker, each a [`crate::ingress::Source`]; [`Queue`] is any of them.
 
+pub mod activemq;
 pub mod memory;
 pub mod nats;
 pub mod rabbitmq;
@@ -14,6 +15,7 @@ use shards::desk::{Receipt, SourceSpec, Tell};
 
 use crate::ingress::{Answer, Batch, Linger, MakeSource, ReceiveError, Scope, Source};
 use crate::topology::{QueueEntry, QueueUri};
+use activemq::ActiveMqQueue;
 use nats::NatsQueue;
 use rabbitmq::RabbitQueue;
 use rabbitmq::bus::BusQueue;
@@ -35,6 +37,8 @@ pub enum Queue {
     Rabbit(Box<RabbitQueue>),
     /// A service of the event bus on RabbitMQ.
     Bus(Box<BusQueue>),
+    /// An ActiveMQ queue.
+    ActiveMq(Box<ActiveMqQueue>),
 }
 
 /// Settings of all queues of a kind.
@@ -69,9 +73,12 @@ pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>
             checked(entry, |entry| BusQueue::new(entry).map(Box::new).map(Queue::Bus))
         }
         QueueUri::Amqp(_) => checked(entry, |entry| RabbitQueue::new(entry).map(Box::new).map(Queue::Rabbit)),
-        other => Err(io::Error::new(
+        QueueUri::ActiveMq(_) => {
+            checked(entry, |entry| ActiveMqQueue::new(entry).map(Box::new).map(Queue::ActiveMq))
+        }
+        QueueUri::Stomp(_) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("this version has no {} adapter: use another queue", other.broker()),
+            "STOMP carries neither the group nor the count of hand-overs: write activemq://HOST:61616/QUEUE (the broker's OpenWire port)",
         )),
     }
 }
@@ -92,6 +99,7 @@ macro_rules! whichever {
             Queue::Nats($queue) => $call,
             Queue::Rabbit($queue) => $call,
             Queue::Bus($queue) => $call,
+            Queue::ActiveMq($queue) => $call,
         }
     };
 }
@@ -127,5 +135,33 @@ impl Source for Queue {
 
     async fn stop(&self) {
         whichever!(self, queue => queue.stop().await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    #[test]
+    fn a_stomp_uri_is_refused_with_the_one_to_write() {
+        let entry = QueueEntry {
+            name: "q".into(),
+            uri: QueueUri::parse("stomp://u:hunter2@h:61613/q").expect("a broker's scheme"),
+            connections: NonZeroU16::MIN,
+            visibility: None,
+            ordering: None,
+            attempts_max: 0,
+        };
+        let sqs = SqsTuning {
+            messages_per_poll: 10,
+            wait: Duration::ZERO,
+            endpoint: None,
+            partial_batch_pause: Duration::ZERO,
+        };
+        let refused = make(&entry, &Tuning { sqs });
+        let said = refused.map(drop).expect_err("it has no adapter").to_string();
+        assert!(said.contains("activemq://") && !said.contains("hunter2"), "{said}");
     }
 }

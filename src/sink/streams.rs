@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -89,7 +90,7 @@ impl Server {
                 tokio::spawn(async move {
                     shared.counters.on_connect();
                     match tls {
-                        None => serve_http2(stream, &shared).await,
+                        None => serve_either(stream, &shared).await,
                         Some(tls) => serve_tls(stream, tls, &shared).await,
                     }
                     shared.counters.on_disconnect();
@@ -108,6 +109,16 @@ async fn serve_tls(stream: tokio::net::TcpStream, tls: TlsAcceptor, shared: &Arc
         // An error here is the client's, or scripted.
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     }
+}
+
+/// HTTP/2 by prior knowledge; a client that speaks HTTP/1.1, such as one that asks for the counters, is answered too.
+async fn serve_either(stream: tokio::net::TcpStream, shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
+    let service = service_fn(move |request| reply(Arc::clone(&shared), request));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(STREAMS_MAX);
+    // An error here is the client's, or scripted.
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn serve_http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: &Arc<Shared>) {

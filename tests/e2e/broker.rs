@@ -82,6 +82,17 @@ pub(crate) trait Broker {
     /// Counts a queue's messages.
     fn counts(&mut self, queue: &str) -> Counts;
 
+    /// Receives and acks so many messages with the broker's own client, delivering nothing, on this thread alone: the
+    /// ceiling that the router is measured against.
+    fn plain(&mut self, _queues: &[String], _messages: u64) {
+        panic!("{} has no plain client to be measured against", self.name());
+    }
+
+    /// Requests that the server counted, by name; null where it does not count.
+    fn requests(&self) -> Value {
+        Value::Null
+    }
+
     /// Acks that the server has read and forgets when their sender is gone before they are on its disk.
     fn acks_forgotten(&self) -> u64 {
         0

@@ -8,6 +8,7 @@ mod support;
 mod broker;
 mod brokers;
 mod cases;
+mod measure;
 mod proxy;
 mod stage;
 mod suite;
@@ -17,6 +18,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    if std::env::args().any(|word| word == "--measure") {
+        measure::run(&words);
+        return ExitCode::SUCCESS;
+    }
     let results = suite::run(&words);
     if words.is_empty() {
         table::write(&results);

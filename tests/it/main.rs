@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod activemq;
 mod admin;
 mod arithmetic;
 mod bad_input;

@@ -16,7 +16,7 @@ use crate::support::router::Dir;
 use proxy::Proxy;
 
 #[path = "../e2e/proxy.rs"]
-#[expect(dead_code, reason = "of its breakages, two are used in these tests")]
+#[expect(dead_code, reason = "of its breakages, some are used in these tests")]
 pub(crate) mod proxy;
 
 /// Long enough for anything here.

@@ -1,5 +1,6 @@
 //! What the tests share: a queue in memory, the engine around it, a sink with a log, and waiting.
 
+pub(crate) mod activemq;
 pub(crate) mod fake;
 pub(crate) mod faults;
 pub(crate) mod http;

@@ -84,7 +84,7 @@ impl Call {
 
 /// `corelane sink` as a process that outlives routers, with its log.
 pub(crate) struct SinkProgram {
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) log: PathBuf,
 }
@@ -97,12 +97,15 @@ impl SinkProgram {
     /// At a fixed address: to be down for a while and come back.
     pub(crate) fn at(dir: &Dir, listen: &str) -> Self {
         let log = dir.join("sink.log");
-        let mut child = Command::new(program())
-            .args(["sink", "--listen", listen, "--log"])
-            .arg(&log)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the sink starts");
+        Self::launch(
+            Command::new(program()).args(["sink", "--listen", listen, "--log"]).arg(&log),
+            log.clone(),
+        )
+    }
+
+    /// By this command; it must name an address to listen on.
+    pub(crate) fn launch(command: &mut Command, log: PathBuf) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the sink starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");

@@ -45,6 +45,8 @@ pub struct PoolDesk {
     pub shared: Arc<PoolShared>,
     /// Messages held for it.
     pub held: u32,
+    /// Delivered ones whose acks are on their way: a crash would repeat them.
+    pub unkept: u32,
     /// Shards that have not reported it drained yet; 0 = not draining.
     pub draining: u8,
     /// Added again while it drains: starts when that is done.
@@ -64,6 +66,7 @@ impl PoolDesk {
             spec,
             shared,
             held: 0,
+            unkept: 0,
             draining: 0,
             successor: None,
             nacked: Default::default(),
@@ -92,16 +95,18 @@ impl PoolDesk {
     }
 
     /// How many more are worth asking for: while every permit is in use, more than `prefetch` waiting
-    /// messages per permit would only grow old here, with leases to extend and caches to fill.
+    /// messages per permit would only grow old here, with leases to extend and caches to fill. A permit whose ack
+    /// is on its way counts as in use: where acks are slower than calls, the source sets the pace, and a crash
+    /// repeats no more than the pool may hold.
     #[must_use]
     pub fn wants(&self, lease: Option<Duration>, prefetch: u32) -> u32 {
         let (used, limit) = self.shared.permits.usage();
         let free = self.free(lease);
-        if used < limit {
+        if u32::from(used) + self.unkept < u32::from(limit) {
             return free;
         }
         let enough = u32::from(limit).saturating_mul(prefetch.saturating_add(1)).max(PoolSpec::CAPACITY_MIN);
-        free.min(enough.saturating_sub(self.held))
+        free.min(enough.saturating_sub(self.held + self.unkept))
     }
 
     /// How many of a share of `share` messages it takes (N1).
@@ -257,6 +262,17 @@ mod tests {
         pool.held = 50;
         assert_eq!(pool.wants(None, 2), 0);
         assert_eq!(pool.wants(None, 20), 160, "the router document's whole capacity");
+    }
+
+    #[test]
+    fn acks_on_their_way_count_as_calls_in_flight() {
+        let mut pool = pool(10, None);
+        (pool.held, pool.unkept) = (20, 9);
+        assert_eq!(pool.wants(None, 2), 190, "a permit is free");
+        pool.unkept = 10;
+        assert_eq!(pool.wants(None, 2), 20, "none is: up to the floor of 50, what is unkept included");
+        pool.unkept = 30;
+        assert_eq!(pool.wants(None, 2), 0, "the source must keep some first");
     }
 
     #[test]

@@ -67,7 +67,11 @@ impl Desk {
             }
         }
         if delivered {
-            self.tracker.at_mut(slot).stage = Stage::Closing;
+            let entry = self.tracker.at_mut(slot);
+            entry.stage = Stage::Closing;
+            if let Some(pool) = self.pools.get_mut(entry.lane.pool) {
+                pool.unkept += 1;
+            }
             self.tracker.unlease(slot);
         } else {
             self.tracker.at_mut(slot).stage = Stage::SettingAside;
@@ -97,6 +101,10 @@ impl Desk {
         let repeats = self.sources[usize::from(source.0)].spec.repeats;
         let until = now + self.lease_of(source) * 2;
         let entry = self.tracker.release(slot);
+        // The pool may have been removed meanwhile, and another may have its number.
+        if let Some(pool) = self.pools.get_mut(entry.lane.pool).filter(|_| entry.stage == Stage::Closing) {
+            pool.unkept = pool.unkept.saturating_sub(1);
+        }
         if !done || repeats || !self.is_live(source, entry.receipt) {
             self.completed.remember(entry.broker_id, until);
         }

@@ -284,6 +284,12 @@ impl Shard {
         self.running
     }
 
+    /// Messages that are here, those of calls in flight included.
+    #[must_use]
+    pub const fn queued(&self) -> u32 {
+        self.lanes.queued()
+    }
+
     /// It was told to end its thread.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {

@@ -19,6 +19,7 @@ use crate::support::router::request;
 const USER: &str = "router";
 const PASSWORD: &str = "right-secret";
 const CONSUMER: &str = "orders-router";
+const UNCONFIRMED_MAX: usize = 1_000;
 
 struct Nats {
     server: NatsServer,
@@ -27,13 +28,33 @@ struct Nats {
 
 /// A server of its own.
 pub(crate) fn start() -> Box<dyn Broker> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("nats: a runtime");
-    let users = format!("authorization {{ user: {USER}, password: \"{PASSWORD}\" }}");
-    Box::new(Nats { server: NatsServer::start(&users), runtime })
+    Box::new(Nats::on(NatsServer::start))
+}
+
+/// One that syncs its files as seldom as it does by default.
+pub(crate) fn start_unsynced() -> Box<dyn Broker> {
+    Box::new(Nats::on(unsynced))
+}
+
+/// With the server's own default: what it confirmed is synced every two minutes.
+fn unsynced(config: &str) -> NatsServer {
+    let mut server = NatsServer::start(config);
+    server.kill();
+    let path = server.dir.join("nats.conf");
+    let text = std::fs::read_to_string(&path).expect("nats: its config");
+    std::fs::write(path, text.replace(", sync_interval: always", "")).expect("nats: its config");
+    server.launch();
+    server
 }
 
 impl Nats {
+    fn on(start: fn(&str) -> NatsServer) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("nats: a runtime");
+        let users = format!("authorization {{ user: {USER}, password: \"{PASSWORD}\" }}");
+        Self { server: start(&users), runtime }
+    }
+
     fn with<F: Future>(&self, work: impl FnOnce(Context) -> F) -> F::Output {
         self.runtime.block_on(async {
             let options = ConnectOptions::new().user_and_password(USER.into(), PASSWORD.into());
@@ -104,18 +125,21 @@ impl Broker for Nats {
 
     fn publish(&mut self, queue: &str, drafts: &[Draft]) {
         self.with(|jetstream| async move {
-            let mut confirmations = Vec::new();
-            for draft in drafts {
-                let mut headers = HeaderMap::new();
-                if !draft.group.is_empty() {
-                    headers.insert("Corelane-Group", draft.group.as_str());
+            // The client lets only so many be unconfirmed.
+            for some in drafts.chunks(UNCONFIRMED_MAX) {
+                let mut confirmations = Vec::with_capacity(some.len());
+                for draft in some {
+                    let mut headers = HeaderMap::new();
+                    if !draft.group.is_empty() {
+                        headers.insert("Corelane-Group", draft.group.as_str());
+                    }
+                    let sent =
+                        jetstream.publish_with_headers(queue.to_owned(), headers, draft.body.clone().into());
+                    confirmations.push(sent.await.expect("nats: it is sent"));
                 }
-                let sent =
-                    jetstream.publish_with_headers(queue.to_owned(), headers, draft.body.clone().into());
-                confirmations.push(sent.await.expect("nats: it is sent"));
-            }
-            for confirmation in confirmations {
-                confirmation.await.expect("nats: it is kept");
+                for confirmation in confirmations {
+                    confirmation.await.expect("nats: it is kept");
+                }
             }
         });
     }
@@ -152,6 +176,32 @@ impl Broker for Nats {
             }
             Counts { left, held }
         })
+    }
+
+    fn plain(&mut self, queues: &[String], messages: u64) {
+        self.with(|jetstream| async move {
+            let each = usize::try_from(messages).expect("few") / queues.len();
+            let take = |queue: String| {
+                let jetstream = jetstream.clone();
+                async move {
+                    let stream = jetstream.get_stream(&queue).await.expect("nats: the stream");
+                    let config =
+                        pull::Config { durable_name: Some("plain".into()), ..pull::Config::default() };
+                    let consumer = stream.create_consumer(config).await.expect("nats: a consumer");
+                    let all = consumer.stream().max_messages_per_batch(1_000).messages().await;
+                    let mut all = all.expect("nats: messages").take(each);
+                    while let Some(message) = all.next().await {
+                        message.expect("nats: a message").ack().await.expect("nats: it takes the ack");
+                    }
+                    drop(all);
+                    stream.delete_consumer("plain").await.expect("nats: the consumer goes");
+                }
+            };
+            let tasks: Vec<_> = queues.iter().cloned().map(|queue| tokio::spawn(take(queue))).collect();
+            for task in tasks {
+                task.await.expect("nats: all are taken");
+            }
+        });
     }
 
     fn kill(&mut self) {

