@@ -18,6 +18,9 @@ use super::wait::until;
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 /// How long it may take to start on a busy machine, with what it recovers.
 const START_MAX: Duration = Duration::from_secs(120);
+/// The name daemon is told to end so often, with such a pause.
+const EPMD_TRIES: usize = 100;
+const EPMD_PAUSE: Duration = Duration::from_millis(50);
 /// How long a killed process may take to be gone.
 const GONE_MAX: Duration = Duration::from_secs(20);
 
@@ -232,13 +235,27 @@ impl Drop for RabbitServer {
         self.probe = None;
         self.kill();
         if self.has_epmd {
-            // The name daemon is ours alone: it has a port of its own.
-            let epmd = Command::new("epmd")
-                .arg("-kill")
+            self.end_epmd();
+        }
+    }
+}
+
+impl RabbitServer {
+    /// The name daemon is ours alone: it has a port of its own. It ends when no node is known to it any more, and takes
+    /// a moment to notice that the killed one is gone.
+    fn end_epmd(&self) {
+        for _ in 0..EPMD_TRIES {
+            let mut epmd = Command::new("epmd");
+            epmd.arg("-kill")
                 .env("ERL_EPMD_PORT", self.epmd.to_string())
-                .env("ERL_EPMD_ADDRESS", "127.0.0.1")
-                .output();
-            drop(epmd);
+                .env("ERL_EPMD_ADDRESS", "127.0.0.1");
+            let refuses = epmd.output().is_ok_and(|said| {
+                String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).contains("not allowed")
+            });
+            if !refuses {
+                return;
+            }
+            std::thread::park_timeout(EPMD_PAUSE);
         }
     }
 }
