@@ -154,7 +154,7 @@ impl ActiveMqQueue {
             let again = self.shelf.borrow_mut().take_due(now);
             let (frame, known) = match again {
                 Some(held) => (held.frame.clone(), Some(held)),
-                None => match session.line().take() {
+                None => match session.take() {
                     Some(frame) => (frame, None),
                     None => break,
                 },
@@ -304,6 +304,7 @@ impl Source for ActiveMqQueue {
             if !batch.is_empty() || now >= until {
                 return Ok(batch);
             }
+            session.ask_for_more();
             let due = self.shelf.borrow().next_due().unwrap_or(until).min(until);
             tokio::select! {
                 () = session.line().has_arrived() => {}

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use shards::clock::{Clock, Moment};
 
 use super::address::Address;
@@ -14,6 +15,8 @@ use super::window::Window;
 use super::wire::{Command, Map, Message, Place, Told, Value};
 use crate::ingress::ReceiveError;
 
+/// Fewer messages are no full page of a broker's (200 where its `maxPageSize` does not say).
+const PAGE_LEAST: usize = 32;
 /// How long the broker may take to say how much waits.
 const DEPTH_MAX: Duration = Duration::from_secs(4);
 /// A question about the depth that nobody answers goes away by itself.
@@ -40,6 +43,8 @@ pub(super) struct Session {
     /// Its source has said that it connected.
     pub(super) announced: Cell<bool>,
     window: Cell<Window>,
+    /// Messages that came since the broker was last told to look for more.
+    came: Cell<usize>,
     statistics: Cell<Statistics>,
     reply_to: String,
 }
@@ -68,6 +73,7 @@ impl Session {
             epoch,
             announced: Cell::new(false),
             window: Cell::new(Window::new(address.prefetch, Clock.now())),
+            came: Cell::new(0),
             statistics: Cell::new(statistics),
             reply_to: format!("{name}:1"),
             connection,
@@ -112,6 +118,23 @@ impl Session {
         self.window.set(window);
         if let Some(count) = asked {
             self.set_window(count);
+        }
+    }
+
+    /// The next message that came.
+    pub(super) fn take(&self) -> Option<Bytes> {
+        let frame = self.line().take()?;
+        self.came.set(self.came.get() + 1);
+        Some(frame)
+    }
+
+    /// Nothing is here and there is room. A broker hands over a page of messages and then looks no further until something
+    /// is sent or acked, however wide the window: while all calls are long that may be never. Asking for a window makes it
+    /// look. Where few came since, it had no more.
+    pub(super) fn ask_for_more(&self) {
+        if self.came.get() >= PAGE_LEAST {
+            self.came.set(0);
+            self.set_window(self.window.get().now());
         }
     }
 

@@ -33,6 +33,11 @@ impl Window {
         Self { widest, now: widest, wanted: 0, look_at: now + NARROW_AFTER }
     }
 
+    /// As it was asked for last.
+    pub(super) const fn now(&self) -> u16 {
+        self.now
+    }
+
     /// So many messages of so many bytes are here unsettled, and `room` more fit. Says if another window is to be asked
     /// for.
     pub(super) fn follow(&mut self, (count, bytes): (usize, usize), room: usize, now: Moment) -> Option<u16> {
