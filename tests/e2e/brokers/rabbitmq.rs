@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
 use crate::broker::{Broker, Counts, Draft};
 use crate::support::rabbitmq::RabbitServer;
@@ -133,7 +133,7 @@ impl Broker for Rabbit {
             }
             for confirmation in confirmations {
                 let confirmed = confirmation.await.expect("rabbitmq: it answers");
-                assert!(confirmed.is_ack() && confirmed.take_message().is_none(), "rabbitmq: it is kept");
+                assert!(matches!(confirmed, Confirmation::Ack(None)), "rabbitmq: it is kept: {confirmed:?}");
             }
         });
     }
