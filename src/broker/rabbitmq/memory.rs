@@ -1,6 +1,9 @@
 //! Which message is which. RabbitMQ gives its messages no id, so a message that is handed over for the first time gets
 //! one here, and one that comes again after it went back or its connection was lost is known by its content. Pure.
 //!
+//! The server marks what it has handed over before as redelivered, and what is not marked is new. Only a server that
+//! crashed may have forgotten that too: for a while after it was away, marks are not looked at.
+//!
 //! - M1: a message gets a fresh id or that of one message with the same content, never that of another.
 //! - M2: of several with the same content, those that were not acked are recalled first: an ack may have been lost, but
 //!   what was not acked must come again.
@@ -12,11 +15,16 @@ use std::time::Duration;
 use shards::clock::Moment;
 use shards::model::IdHash;
 
-/// How long an acked message is remembered: as long as the desk remembers that it was delivered (two leases of 30 s).
-/// A server that crashes forgets acks that it had taken.
-const ACKED_KEPT: Duration = Duration::from_secs(60);
-/// As many as come in a few seconds at full speed: an ack is on the server's disk by then.
+/// How long an acked message is remembered. A server that crashes forgets acks that it had taken: a busy classic queue
+/// writes them to its disk only after some ten thousand, or when it has nothing else to do.
+const ACKED_KEPT: Duration = Duration::from_secs(5 * 60);
+/// More than a classic queue keeps in its memory (32,768 publishings, hand-overs and acks).
 const ACKED_MAX: usize = 65_536;
+/// Acks that were sent so shortly before may be lost with a connection alone: they had not arrived, or a quorum queue's
+/// channel had not passed them on. Older ones are lost only in a crash.
+const FRESH: Duration = Duration::from_secs(5);
+/// How long after a server was away its marks are not looked at. What it had handed over comes first, so at once.
+const UNMARKED_FOR: Duration = Duration::from_secs(60);
 /// How long a message that went back is waited for. Later it gets a fresh id, and may be delivered twice.
 const AWAY_KEPT: Duration = Duration::from_secs(15 * 60);
 /// All that went back: more than one connection can hold, and what was acked lately.
@@ -27,7 +35,7 @@ pub(super) type Content = u128;
 
 /// What became of a message before it went back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     /// Not acked: the server hands it over again.
     Open,
     /// Acked, and the server may have lost that.
@@ -39,6 +47,8 @@ struct Away {
     id: IdHash,
     fate: Fate,
     until: Moment,
+    /// It was acked just before the connection was lost.
+    fresh: bool,
     /// Tells it from an earlier stay of the same message.
     number: u64,
 }
@@ -50,6 +60,8 @@ pub(super) struct Memory {
     /// In the order in which they are forgotten.
     order: VecDeque<(Moment, Content, u64)>,
     next: u64,
+    /// Marks are not looked at until then.
+    unmarked_until: Moment,
     acked: VecDeque<(Moment, Content, IdHash)>,
 }
 
@@ -66,7 +78,7 @@ impl Memory {
 
     /// A message went back, or its connection was lost before it was acked.
     pub(super) fn on_away(&mut self, content: Content, id: IdHash, now: Moment) {
-        self.put(content, id, Fate::Open, now + AWAY_KEPT);
+        self.put(content, id, Fate::Open, now + AWAY_KEPT, false);
     }
 
     /// The connection is lost, and with it perhaps acks.
@@ -74,34 +86,42 @@ impl Memory {
         self.expire(now);
         for (at, content, id) in std::mem::take(&mut self.acked) {
             if now.since(at) <= ACKED_KEPT {
-                self.put(content, id, Fate::Acked, now + ACKED_KEPT);
+                self.put(content, id, Fate::Acked, now + AWAY_KEPT, now.since(at) <= FRESH);
             }
         }
     }
 
-    /// A message with this content comes: the id that it had, if it was here before.
-    pub(super) fn recall(&mut self, content: Content, now: Moment) -> Option<IdHash> {
-        if self.away.is_empty() {
+    /// The server was away, and may have crashed.
+    pub(super) fn on_back(&mut self, now: Moment) {
+        self.unmarked_until = now + UNMARKED_FOR;
+    }
+
+    /// A message with this content comes, marked as redelivered or not: the id that it had and what became of it, if
+    /// it was here before.
+    pub(super) fn recall(&mut self, content: Content, marked: bool, now: Moment) -> Option<(IdHash, Fate)> {
+        let crashed = now < self.unmarked_until;
+        if self.away.is_empty() || !(marked || crashed) {
             return None;
         }
         self.expire(now);
         let same = self.away.get_mut(&content)?;
         same.retain(|away| away.until > now);
-        let at = same.iter().position(|away| away.fate == Fate::Open).unwrap_or(0);
+        let open = same.iter().position(|away| away.fate == Fate::Open);
+        let at = open.or_else(|| same.iter().position(|away| away.fresh || crashed))?;
         let found = same.remove(at);
         if same.is_empty() {
             self.away.remove(&content);
         }
-        found.map(|away| away.id)
+        found.map(|away| (away.id, away.fate))
     }
 
-    fn put(&mut self, content: Content, id: IdHash, fate: Fate, until: Moment) {
+    fn put(&mut self, content: Content, id: IdHash, fate: Fate, until: Moment, fresh: bool) {
         if self.order.len() >= AWAY_MAX {
             self.forget_first();
         }
         self.next += 1;
         let number = self.next;
-        self.away.entry(content).or_default().push_back(Away { id, fate, until, number });
+        self.away.entry(content).or_default().push_back(Away { id, fate, until, fresh, number });
         self.order.push_back((until, content, number));
     }
 
@@ -123,6 +143,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use super::Fate::{Acked, Open};
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
@@ -135,9 +156,9 @@ mod tests {
     fn a_message_that_comes_again_has_the_id_it_had_once() {
         let mut memory = Memory::default();
         memory.on_away(7, IdHash(1), at(0));
-        assert_eq!(memory.recall(8, at(1)), None, "M1: another message");
-        assert_eq!(memory.recall(7, at(1)), Some(IdHash(1)));
-        assert_eq!(memory.recall(7, at(1)), None, "M1: the next one is another");
+        assert_eq!(memory.recall(8, true, at(1)), None, "M1: another message");
+        assert_eq!(memory.recall(7, true, at(1)), Some((IdHash(1), Open)));
+        assert_eq!(memory.recall(7, true, at(1)), None, "M1: the next one is another");
     }
 
     #[test]
@@ -146,11 +167,31 @@ mod tests {
         memory.on_acked(7, IdHash(1), at(0));
         memory.on_away(7, IdHash(2), at(0));
         memory.on_away(7, IdHash(3), at(0));
-        assert_eq!(memory.recall(7, at(0)), Some(IdHash(2)), "acks count as lost only with their connection");
+        let first = memory.recall(7, true, at(0));
+        assert_eq!(first, Some((IdHash(2), Open)), "acks count as lost only with their connection");
         memory.on_away(7, IdHash(2), at(0));
+        memory.on_acked(7, IdHash(4), at(9));
+        memory.on_lost(at(10));
+        let recalled: Vec<_> = std::iter::from_fn(|| memory.recall(7, true, at(11))).collect();
+        let want = [(IdHash(3), Open), (IdHash(2), Open), (IdHash(4), Acked)];
+        assert_eq!(recalled, want, "M2; an ack of ten seconds ago is not lost with a connection");
+        memory.on_back(at(11));
+        assert_eq!(memory.recall(7, true, at(12)), Some((IdHash(1), Acked)), "but in a crash");
+    }
+
+    #[test]
+    fn a_message_that_is_not_marked_is_new_unless_the_server_was_away() {
+        let mut memory = Memory::default();
+        memory.on_away(7, IdHash(1), at(0));
+        memory.on_acked(8, IdHash(2), at(0));
         memory.on_lost(at(1));
-        let recalled: Vec<_> = (0..4).map(|_| memory.recall(7, at(2)).map(|id| id.0)).collect();
-        assert_eq!(recalled, [Some(3), Some(2), Some(1), None], "M2");
+        assert_eq!(memory.recall(7, false, at(2)), None, "another one with the same content");
+        memory.on_back(at(2));
+        assert_eq!(memory.recall(7, false, at(3)), Some((IdHash(1), Open)));
+        assert_eq!(memory.recall(8, false, at(3)), Some((IdHash(2), Acked)), "its ack was lost in the crash");
+        memory.on_away(7, IdHash(1), at(3));
+        assert_eq!(memory.recall(7, false, at(62)), None, "that was long ago");
+        assert_eq!(memory.recall(7, true, at(62)), Some((IdHash(1), Open)));
     }
 
     #[test]
@@ -160,13 +201,11 @@ mod tests {
             memory.on_acked(number, IdHash(number), at(u32::try_from(number).expect("small")));
         }
         memory.on_away(100, IdHash(100), at(10));
-        memory.on_lost(at(65));
-        assert_eq!(memory.recall(4, at(65)), None, "acked more than a minute before the loss");
-        assert_eq!(memory.recall(5, at(65)), Some(IdHash(5)));
-        assert_eq!(memory.recall(6, at(126)), None, "a minute after the loss");
-        assert_eq!(memory.recall(100, at(126)), Some(IdHash(100)), "it is waited for longer");
-        memory.on_away(100, IdHash(100), at(10));
-        assert_eq!(memory.recall(100, at(10) + AWAY_KEPT), None);
+        memory.on_lost(at(305));
+        memory.on_back(at(305));
+        assert_eq!(memory.recall(4, true, at(305)), None, "acked more than five minutes before the loss");
+        assert_eq!(memory.recall(5, true, at(305)), Some((IdHash(5), Acked)));
+        assert_eq!(memory.recall(6, true, at(305) + AWAY_KEPT), None, "long after the loss");
         for number in 0..2 * AWAY_MAX as u128 {
             memory.on_away(number, IdHash(number), at(0));
             memory.on_acked(number, IdHash(number), at(0));

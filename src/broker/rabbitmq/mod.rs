@@ -38,7 +38,7 @@ use book::{Due, Item};
 use client::{Pushed, Session};
 use consumer::Consumer;
 use group::GroupFrom;
-use memory::Content;
+use memory::{Content, Fate};
 use settle::Back;
 use shared::Shared;
 
@@ -79,8 +79,8 @@ impl RabbitQueue {
             lease: None,
             attempts_max: entry.attempts_max,
             deliveries_max,
-            // A server that crashes may forget acks.
-            repeats: true,
+            // A server that crashes may forget acks, but then its messages are known here.
+            repeats: false,
             judges: false,
             batch_max: BATCH_MAX,
         };
@@ -106,28 +106,39 @@ impl RabbitQueue {
                 }
             }
         }
+        let mut forgotten = 0_u32;
         while batch.arrivals.len() + batch.unreadable.len() < max {
             let Some(Pushed { at, delivery }) = session.take_pushed() else { break };
             let tag = delivery.delivery_tag;
-            let item = self.item(shared, scope, delivery, at);
+            let (item, fate) = self.item(shared, scope, delivery, at);
+            if fate == Fate::Acked {
+                // The server has lost the ack. The desk is done with it.
+                session.ack(tag);
+                shared.memory.borrow_mut().on_acked(item.content, item.id, now);
+                forgotten += 1;
+                continue;
+            }
             let mut receipt = Receipt { key: 0, epoch: session.epoch };
             let made = read(&item);
             receipt.key = session.book.borrow_mut().hand_over(tag, item);
             made.put(&mut batch, receipt);
         }
+        if forgotten > 0 {
+            let queue = &self.consumer.address;
+            tracing::info!(%queue, forgotten, "the server has lost acks: messages that came again are acked again");
+        }
         batch
     }
 
-    fn item(&self, shared: &Shared, scope: Scope, delivery: Delivery, since: Moment) -> Item {
+    fn item(&self, shared: &Shared, scope: Scope, delivery: Delivery, since: Moment) -> (Item, Fate) {
         let headers = delivery.properties.headers().as_ref();
         let group = self.group.of(headers).map(std::borrow::Cow::into_owned);
         let count = headers.and_then(|headers| headers.inner().get(DELIVERY_COUNT)).and_then(whole);
         let deliveries = count.map_or(0, |count| u16::try_from(count).unwrap_or(u16::MAX).saturating_add(1));
         let content = content(shared, &delivery, group.as_deref());
-        let known =
-            if delivery.redelivered { shared.memory.borrow_mut().recall(content, since) } else { None };
-        let id = known.unwrap_or_else(|| fresh(scope));
-        Item { id, content, since, deliveries, group, body: delivery.data, note: None }
+        let known = shared.memory.borrow_mut().recall(content, delivery.redelivered, since);
+        let (id, fate) = known.unwrap_or_else(|| (fresh(scope), Fate::Open));
+        (Item { id, content, since, deliveries, group, body: delivery.data, note: None }, fate)
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Shared {
     narrow: Cell<u16>,
     /// Keys below this one are used.
     next_key: Cell<u64>,
+    /// Since the last session the server could not be reached: it may have crashed.
+    was_away: Cell<bool>,
     /// The last session that was lost.
     before: Cell<Option<(u32, Moment)>>,
     /// Consumers that have not stopped.
@@ -76,6 +78,7 @@ impl Shared {
                 hashers: [RandomState::new(), RandomState::new()],
                 narrow: Cell::new(0),
                 next_key: Cell::new(0),
+                was_away: Cell::new(false),
                 before: Cell::new(None),
                 users: Cell::new(0),
                 unused_since: Cell::new(Moment::NEVER),
@@ -131,8 +134,16 @@ impl Shared {
         let names = (EPOCHS.fetch_add(1, Atomic::Relaxed), self.key_base());
         let (first, most) = terms.window;
         let window = self.narrow.get().saturating_mul(WIDER).clamp(first, most);
-        let session = Session::open(address, queue, window, names, before).await?;
-        let session = Rc::new(session);
+        let session = match Session::open(address, queue, window, names, before).await {
+            Ok(session) => Rc::new(session),
+            Err(error) => {
+                self.was_away.set(true);
+                return Err(error);
+            }
+        };
+        if self.was_away.replace(false) {
+            self.memory.borrow_mut().on_back(Clock.now());
+        }
         self.before.set(None);
         self.session.replace(Some(Rc::clone(&session)));
         tokio::task::spawn_local(watch(

@@ -10,7 +10,7 @@ use lapin::options::{
     QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
 use crate::broker::{Broker, Counts, Draft};
 use crate::support::rabbitmq::RabbitServer;
@@ -137,7 +137,7 @@ impl Broker for Rabbit {
             }
             for confirmation in confirmations {
                 let confirmed = confirmation.await.expect("rabbitmq: it answers");
-                assert!(confirmed.is_ack() && confirmed.take_message().is_none(), "rabbitmq: it is kept");
+                assert!(matches!(confirmed, Confirmation::Ack(None)), "rabbitmq: it is kept: {confirmed:?}");
             }
         });
     }

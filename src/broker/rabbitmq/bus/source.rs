@@ -20,6 +20,7 @@ use crate::broker::rabbitmq::address::{BusService, Place};
 use crate::broker::rabbitmq::book::Item;
 use crate::broker::rabbitmq::client::{Pushed, Session};
 use crate::broker::rabbitmq::consumer::Consumer;
+use crate::broker::rabbitmq::memory::Fate;
 use crate::broker::rabbitmq::settle::{Back, ack, give_back};
 use crate::broker::rabbitmq::shared::Shared;
 use crate::broker::rabbitmq::{address_of, content, fresh, wrong};
@@ -92,10 +93,11 @@ impl BusQueue {
             let Some(Pushed { at, delivery }) = session.take_pushed() else { break };
             let (tag, epoch, content) =
                 (delivery.delivery_tag, session.epoch, content(shared, &delivery, None));
-            let known =
-                if delivery.redelivered { shared.memory.borrow_mut().recall(content, at) } else { None };
-            let id = known.unwrap_or_else(|| fresh(scope));
-            if self.burial.knows(id, at) {
+            // Anyone may publish here, so what is not marked is new: two messages may be the same to the letter.
+            let marked = delivery.redelivered;
+            let known = if marked { shared.memory.borrow_mut().recall(content, marked, at) } else { None };
+            let (id, fate) = known.unwrap_or_else(|| (fresh(scope), Fate::Open));
+            if fate == Fate::Acked || self.burial.knows(id, at) {
                 shared.memory.borrow_mut().on_acked(content, id, at);
                 session.ack(tag);
                 continue;
