@@ -37,7 +37,7 @@ fn a_tag_of_a_lost_channel_settles_nothing_and_messages_are_known_again() {
 }
 
 #[test]
-fn what_the_server_pushes_is_bounded_by_the_window_and_the_window_follows_the_room() {
+fn what_the_server_pushes_is_bounded_by_the_prefetch_which_follows_the_room() {
     let stage = stage();
     let mut server = stage.server.lock();
     run(async {

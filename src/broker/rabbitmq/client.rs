@@ -1,9 +1,9 @@
 //! A channel that consumes one queue. The server pushes; all that it pushed and that is not settled is bounded by the
-//! window, the consumer's prefetch.
+//! consumer's prefetch.
 //!
-//! - A channel has one consumer, and its window stays as it is. AMQP changes a running consumer's prefetch only in a way
+//! - A channel has one consumer, and its prefetch stays as it is. AMQP changes a running consumer's only in a way
 //!   that quorum queues do not know; and when a channel with two consumers ends, a quorum queue puts the messages of one
-//!   before those of the other, whichever are older. A wider window is a new session.
+//!   before those of the other, whichever are older. A larger prefetch is a new session.
 //! - AMQP does not answer acks. The server works a channel off in order, so the answer to a question that was asked
 //!   after an ack says that the ack was taken.
 
@@ -30,14 +30,15 @@ use super::address::Address;
 use super::book::Book;
 use super::bus;
 use super::connect::{Line, away, receive_error};
+use super::shared::WIDER;
 use crate::ingress::ReceiveError;
 
 /// How long the server may take to answer. A connection that hangs is noticed so soon.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 /// How long the depth may take; the next look is in a few seconds.
 const DEPTH_MAX: Duration = Duration::from_secs(2);
-/// A window is not widened beyond so many bytes of messages.
-const WINDOW_BYTES: usize = 64 << 20;
+/// A prefetch is not raised beyond so many bytes of messages.
+const PREFETCH_BYTES: usize = 64 << 20;
 /// How long a lost connection's messages may stay with it: a server notices after two heartbeats and a little.
 const GHOST_MAX: Duration = Duration::from_secs(15);
 /// Between two looks whether they are back.
@@ -79,7 +80,7 @@ pub(super) struct Session {
     pushed: RefCell<VecDeque<Pushed>>,
     pub(super) book: RefCell<Book>,
     /// The consumer's prefetch.
-    pub(super) window: u16,
+    pub(super) prefetch: u16,
     /// Mean size of a body.
     body_bytes: Cell<usize>,
     lost: RefCell<Option<String>>,
@@ -96,7 +97,7 @@ impl Session {
     pub(super) async fn open(
         address: &Address,
         queue: &str,
-        window: u16,
+        prefetch: u16,
         (epoch, base): (u32, u64),
         before: Option<Before>,
     ) -> Result<Self, ReceiveError> {
@@ -114,7 +115,7 @@ impl Session {
             flow: RefCell::default(),
             pushed: RefCell::default(),
             book: RefCell::new(Book::new(base)),
-            window,
+            prefetch,
             body_bytes: Cell::new(0),
             lost: RefCell::default(),
             bell: Notify::new(),
@@ -160,7 +161,7 @@ impl Session {
     }
 
     async fn consume(&self) -> lapin::Result<()> {
-        self.channel.basic_qos(self.window, BasicQosOptions::default()).await?;
+        self.channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
         let tag = ShortString::from(format!("corelane-{}-{}", std::process::id(), self.epoch));
         let options = BasicConsumeOptions::default();
         let consumer =
@@ -181,11 +182,11 @@ impl Session {
         self.pump();
     }
 
-    /// The server holds messages back that the desk has room for, and the window could be wider.
-    pub(super) fn is_narrow(&self, window_max: u16) -> bool {
+    /// The server holds messages back that the desk has room for, and the prefetch could be larger.
+    pub(super) fn is_narrow(&self, prefetch_max: u16) -> bool {
         let unsettled = self.book.borrow().len() + self.pushed.borrow().len();
-        let fits = usize::from(self.window) * 2 * self.body_bytes.get() <= WINDOW_BYTES;
-        fits && self.window < window_max && unsettled >= usize::from(self.window)
+        let fits = usize::from(self.prefetch) * usize::from(WIDER) * self.body_bytes.get() <= PREFETCH_BYTES;
+        fits && self.prefetch < prefetch_max && unsettled >= usize::from(self.prefetch)
     }
 
     /// Moves what the server pushed from the client's buffer to ours.
@@ -281,7 +282,7 @@ impl Session {
             return false;
         }
         let sent = self.sent.get();
-        let asked = self.channel.basic_qos(self.window, BasicQosOptions::default());
+        let asked = self.channel.basic_qos(self.prefetch, BasicQosOptions::default());
         let is_there = self.lose_unless(timeout(ANSWER_MAX, asked).await);
         if is_there {
             self.taken.set(sent);

@@ -22,9 +22,9 @@ use crate::topology::QueueEntry;
 const POLL: Duration = Duration::from_secs(1);
 /// A session that lived so long is made anew at once; one that did not is an error, and the ingress waits.
 const LIVED_MIN: Duration = Duration::from_secs(1);
-/// The first window, where the URI does not say: a pool of the default size fits, and bodies of a megabyte do not hurt
+/// The first prefetch, where the URI does not say: a pool of the default size fits, and bodies of a megabyte do not hurt
 /// much yet.
-const WINDOW_FIRST: u16 = 512;
+const PREFETCH_FIRST: u16 = 512;
 /// Messages unsettled at once, where the URI does not say.
 const UNSETTLED_MAX: u16 = 16_384;
 
@@ -54,9 +54,9 @@ impl Consumer {
     ) -> Self {
         let terms = Terms {
             ordering: spec.ordering,
-            window: address
+            prefetch: address
                 .prefetch
-                .map_or((WINDOW_FIRST, UNSETTLED_MAX), |count| (count.get(), count.get())),
+                .map_or((PREFETCH_FIRST, UNSETTLED_MAX), |count| (count.get(), count.get())),
             hold_max,
         };
         Self {
@@ -112,7 +112,7 @@ impl Consumer {
             if !batch.is_empty() {
                 return Ok(batch);
             }
-            if session.is_narrow(self.terms.window.1) {
+            if session.is_narrow(self.terms.prefetch.1) {
                 shared.widen(&session, &self.address).await;
                 return Ok(Batch::default());
             }

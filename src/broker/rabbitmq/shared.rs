@@ -17,8 +17,8 @@ use super::client::{Before, Pushed, Session};
 use super::memory::Memory;
 use crate::ingress::ReceiveError;
 
-/// A window that is too narrow becomes so many times as wide: at most two new sessions in a process's life.
-const WIDER: u16 = 8;
+/// A prefetch that is too small becomes so many times as large: at most two new sessions in a process's life.
+pub(super) const WIDER: u16 = 8;
 /// How often a session is looked after.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long what nobody received waits, after the last consumer's stop, for calls that are still running.
@@ -36,7 +36,7 @@ thread_local! {
 pub(super) struct Terms {
     pub(super) ordering: Ordering,
     /// Messages unsettled at once: at first, and at most.
-    pub(super) window: (u16, u16),
+    pub(super) prefetch: (u16, u16),
     /// The longest that one may be unsettled.
     pub(super) hold_max: Option<Duration>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) memory: RefCell<Memory>,
     /// For hashes of contents.
     pub(super) hashers: [RandomState; 2],
-    /// Found to be too narrow.
+    /// A prefetch that was found to be too small.
     narrow: Cell<u16>,
     /// Keys below this one are used.
     next_key: Cell<u64>,
@@ -132,9 +132,9 @@ impl Shared {
         let before = self.before.get().filter(|_| terms.ordering == Ordering::Strict);
         let before = before.map(|(others, lost_at)| Before { others, lost_at });
         let names = (EPOCHS.fetch_add(1, Atomic::Relaxed), self.key_base());
-        let (first, most) = terms.window;
-        let window = self.narrow.get().saturating_mul(WIDER).clamp(first, most);
-        let session = match Session::open(address, queue, window, names, before).await {
+        let (first, most) = terms.prefetch;
+        let prefetch = self.narrow.get().saturating_mul(WIDER).clamp(first, most);
+        let session = match Session::open(address, queue, prefetch, names, before).await {
             Ok(session) => Rc::new(session),
             Err(error) => {
                 self.was_away.set(true);
@@ -195,11 +195,11 @@ impl Shared {
         self.before.set(Some((session.others.get(), now)));
     }
 
-    /// The desk has room for more than the window lets through: leaves the session for one with a wider window. The server
+    /// The desk has room for more than the prefetch lets through: leaves the session for one with a larger one. The server
     /// has all of its messages back in order, and hands them over again; the desk knows them.
     pub(super) async fn widen(&self, session: &Rc<Session>, address: &Address) {
-        self.narrow.set(session.window);
-        tracing::info!(queue = %address, prefetch = session.window, "more messages are wanted at once: consuming anew");
+        self.narrow.set(session.prefetch);
+        tracing::info!(queue = %address, prefetch = session.prefetch, "more messages are wanted at once: consuming anew");
         self.leave(session).await;
     }
 

@@ -13,7 +13,9 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
 use crate::broker::{Broker, Counts, Draft};
+use crate::stage::SOON;
 use crate::support::rabbitmq::RabbitServer;
+use crate::support::wait::until;
 
 const PERSISTENT: u8 = 2;
 
@@ -194,5 +196,8 @@ impl Broker for Rabbit {
 
     fn start(&mut self) {
         self.server.launch();
+        // It listens a little before it is whole.
+        let mut is_whole = || self.server.eval("rabbit:await_startup().").is_ok();
+        until(SOON, "rabbitmq has started", &mut is_whole, || ());
     }
 }
