@@ -18,23 +18,47 @@ use super::wait::until;
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 /// How long it may take to start on a busy machine, with what it recovers.
 const START_MAX: Duration = Duration::from_secs(120);
-/// The name daemon is told to end so often, with such a pause.
-const EPMD_TRIES: usize = 100;
-const EPMD_PAUSE: Duration = Duration::from_millis(50);
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to be gone, and a small one to start.
 const GONE_MAX: Duration = Duration::from_secs(20);
 
 /// The server.
 pub(crate) struct RabbitServer {
     pub(crate) dir: Dir,
     pub(crate) address: SocketAddr,
-    /// The port over which the tools reach it, and that of its name daemon.
+    /// The port over which nodes reach it.
     dist: u16,
-    epmd: u16,
+    epmd: Epmd,
     /// The Erlang machine itself: the wrapper around it would survive it.
     beam: Option<Pid>,
-    has_epmd: bool,
     probe: Option<Probe>,
+}
+
+/// Erlang's name daemon: a child of ours, because one that a node starts by itself would outlive it.
+struct Epmd {
+    port: u16,
+    child: Child,
+}
+
+impl Epmd {
+    fn start(port: u16) -> Self {
+        let child = Command::new("epmd")
+            .args(["-address", "127.0.0.1", "-port", &port.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("rabbitmq: a name daemon starts");
+        let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        until(GONE_MAX, "the name daemon listens", listens, || port);
+        Self { port, child }
+    }
+}
+
+impl Drop for Epmd {
+    fn drop(&mut self) {
+        self.child.kill().expect("rabbitmq: our own child");
+        self.child.wait().expect("rabbitmq: our own child");
+    }
 }
 
 /// A node that asks the server.
@@ -84,8 +108,8 @@ impl RabbitServer {
              disk_free_limit.absolute = 50MB\nlog.console = false\nlog.file.level = info\n{config}\n"
         );
         std::fs::write(dir.join("rabbitmq.conf"), text).expect("rabbitmq: its config");
-        let (dist, epmd) = (dist.port(), epmd.port());
-        let mut server = Self { dir, address, dist, epmd, beam: None, has_epmd: false, probe: None };
+        let (dist, epmd) = (dist.port(), Epmd::start(epmd.port()));
+        let mut server = Self { dir, address, dist, epmd, beam: None, probe: None };
         server.launch();
         server
     }
@@ -112,7 +136,7 @@ impl RabbitServer {
             .env("RABBITMQ_PID_FILE", at("pid"))
             .env("RABBITMQ_GENERATED_CONFIG_DIR", at("generated"))
             .env("RABBITMQ_SCHEMA_DIR", at("schema"))
-            .env("ERL_EPMD_PORT", self.epmd.to_string())
+            .env("ERL_EPMD_PORT", self.epmd.port.to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_CRASH_DUMP_SECONDS", "0")
             .stdin(Stdio::null());
@@ -139,7 +163,6 @@ impl RabbitServer {
             .process_group(0)
             .spawn()
             .expect("rabbitmq: it starts");
-        self.has_epmd = true;
         let read_pid = || {
             let pid = std::fs::read_to_string(&pid_file).ok()?.trim().parse().ok()?;
             Pid::from_raw(pid)
@@ -217,7 +240,7 @@ impl RabbitServer {
             .arg(cookie())
             .args(["-kernel", "inet_dist_use_interface", "{127,0,0,1}", "-eval", evaluate])
             .env("HOME", self.dir.path())
-            .env("ERL_EPMD_PORT", self.epmd.to_string())
+            .env("ERL_EPMD_PORT", self.epmd.port.to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_CRASH_DUMP_SECONDS", "0")
             .stdin(Stdio::piped())
@@ -234,29 +257,6 @@ impl Drop for RabbitServer {
     fn drop(&mut self) {
         self.probe = None;
         self.kill();
-        if self.has_epmd {
-            self.end_epmd();
-        }
-    }
-}
-
-impl RabbitServer {
-    /// The name daemon is ours alone: it has a port of its own. It ends when no node is known to it any more, and takes
-    /// a moment to notice that the killed one is gone.
-    fn end_epmd(&self) {
-        for _ in 0..EPMD_TRIES {
-            let mut epmd = Command::new("epmd");
-            epmd.arg("-kill")
-                .env("ERL_EPMD_PORT", self.epmd.to_string())
-                .env("ERL_EPMD_ADDRESS", "127.0.0.1");
-            let refuses = epmd.output().is_ok_and(|said| {
-                String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).contains("not allowed")
-            });
-            if !refuses {
-                return;
-            }
-            std::thread::park_timeout(EPMD_PAUSE);
-        }
     }
 }
 

@@ -189,9 +189,12 @@ impl Broker for Nats {
                         pull::Config { durable_name: Some("plain".into()), ..pull::Config::default() };
                     let consumer = stream.create_consumer(config).await.expect("nats: a consumer");
                     let all = consumer.stream().max_messages_per_batch(1_000).messages().await;
-                    let mut all = all.expect("nats: messages").take(each);
-                    while let Some(message) = all.next().await {
-                        message.expect("nats: a message").ack().await.expect("nats: it takes the ack");
+                    let mut all = all.expect("nats: messages");
+                    for left in (0..each).rev() {
+                        let message = all.next().await.expect("nats: more").expect("nats: a message");
+                        // The server takes acks in order: the last is taken, so all are.
+                        let acked = if left == 0 { message.double_ack().await } else { message.ack().await };
+                        acked.expect("nats: it takes the ack");
                     }
                     drop(all);
                     stream.delete_consumer("plain").await.expect("nats: the consumer goes");

@@ -18,6 +18,7 @@ use crate::support::rabbitmq::RabbitServer;
 use crate::support::wait::until;
 
 const PERSISTENT: u8 = 2;
+const UNAWAITED_MAX: usize = 100;
 
 /// Which queues the cases get.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -182,9 +183,19 @@ impl Broker for Rabbit {
                 let all =
                     channel.basic_consume(queue.as_str().into(), "".into(), options, FieldTable::default());
                 let mut all = all.await.expect("rabbitmq: a consumer").take(each);
+                // Acks are written as they come; nobody waits for each.
+                let mut acks = Vec::with_capacity(UNAWAITED_MAX);
                 while let Some(delivery) = all.next().await {
                     let delivery = delivery.expect("rabbitmq: a message");
-                    delivery.ack(BasicAckOptions::default()).await.expect("rabbitmq: it takes the ack");
+                    acks.push(tokio::spawn(async move { delivery.ack(BasicAckOptions::default()).await }));
+                    if acks.len() == UNAWAITED_MAX {
+                        for ack in acks.drain(..) {
+                            ack.await.expect("it ran").expect("rabbitmq: it takes the ack");
+                        }
+                    }
+                }
+                for ack in acks {
+                    ack.await.expect("it ran").expect("rabbitmq: it takes the ack");
                 }
             }
         });
