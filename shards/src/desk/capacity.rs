@@ -95,7 +95,8 @@ impl PoolDesk {
     }
 
     /// How many more are worth asking for: while every permit is in use, more than `prefetch` waiting
-    /// messages per permit would only grow old here, with leases to extend and caches to fill. A permit whose ack
+    /// messages per permit would only grow old here, with leases to extend and caches to fill; and a hundred pools that
+    /// each began with all they may hold would fill the memory. A permit whose ack
     /// is on its way counts as in use: where acks are slower than calls, the source sets the pace, and a crash
     /// repeats no more than the pool may hold.
     #[must_use]
@@ -103,7 +104,9 @@ impl PoolDesk {
         let (used, limit) = self.shared.permits.usage();
         let free = self.free(lease);
         if u32::from(used) + self.unkept < u32::from(limit) {
-            return free;
+            // Permits are free: for all of them, and where groups keep them so, twice as many at each look.
+            let unused = u32::from(limit.saturating_sub(used));
+            return free.min(unused.max(self.held).max(PoolSpec::CAPACITY_MIN));
         }
         let enough = u32::from(limit).saturating_mul(prefetch.saturating_add(1)).max(PoolSpec::CAPACITY_MIN);
         free.min(enough.saturating_sub(self.held + self.unkept))
@@ -254,7 +257,12 @@ mod tests {
     fn a_busy_pool_is_given_no_more_than_it_will_need_soon() {
         let mut pool = pool(10, None);
         pool.held = 30;
-        assert_eq!(pool.wants(None, 2), 180, "permits are free: another group may use them");
+        assert_eq!(pool.wants(None, 2), 50, "permits are free: another group may use them");
+        pool.held = 100;
+        assert_eq!(pool.wants(None, 2), 100, "still free: twice as many");
+        pool.held = 150;
+        assert_eq!(pool.wants(None, 2), 60, "up to all that it may hold");
+        pool.held = 30;
         for _ in 0..10 {
             assert!(pool.shared.permits.try_take(crate::model::ShardId(0)));
         }
@@ -268,7 +276,7 @@ mod tests {
     fn acks_on_their_way_count_as_calls_in_flight() {
         let mut pool = pool(10, None);
         (pool.held, pool.unkept) = (20, 9);
-        assert_eq!(pool.wants(None, 2), 190, "a permit is free");
+        assert_eq!(pool.wants(None, 2), 50, "a permit is free");
         pool.unkept = 10;
         assert_eq!(pool.wants(None, 2), 20, "none is: up to the floor of 50, what is unkept included");
         pool.unkept = 30;

@@ -30,7 +30,9 @@ impl Desk {
                     Tell::DeadLetter { ticket, parcel, reason, status, attempts, dispatch, high_priority };
                 self.close(slot, tell, now, out);
             }
-            Verdict::Answered { outcome } => self.answer_slot(slot, outcome, now, out),
+            Verdict::Answered { result, fault, status } => {
+                self.answer_slot(slot, Outcome::failed(result, fault, status, 0), now, out);
+            }
             Verdict::Nack { delay_s, reason } => {
                 self.remember_tries(source, id, envelope.attempts, delay_s, now);
                 self.nack_slot(slot, delay_s, reason, now, out);

@@ -108,8 +108,12 @@ pub enum Verdict {
     },
     /// Not delivered, and its source has rules of its own for that (the event bus).
     Answered {
-        /// How the call ended.
-        outcome: Outcome,
+        /// How the call ended; the delay that the target asked for aside, so that a settlement fits its slot.
+        result: Mediation,
+        /// Why.
+        fault: Fault,
+        /// HTTP status, 0 if none was received.
+        status: u16,
     },
     /// Never deliverable: into the dead-letter store, then forget it.
     DeadLetter {

@@ -121,7 +121,8 @@ impl Shard {
         for _ in 0..span {
             if let Some(mut envelope) = self.dequeue(lane) {
                 envelope.attempts = envelope.attempts.saturating_add(1);
-                self.settle(envelope, Verdict::Answered { outcome }, out);
+                let Outcome { result, fault, status, .. } = outcome;
+                self.settle(envelope, Verdict::Answered { result, fault, status }, out);
             }
         }
         self.go_on(lane);

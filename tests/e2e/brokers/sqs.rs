@@ -225,7 +225,11 @@ impl Broker for Sqs {
         for ten in drafts.chunks(REQUEST_MAX) {
             let mut call = self.client.send_message_batch().queue_url(self.url(queue));
             for (at, draft) in ten.iter().enumerate() {
-                let body = String::from_utf8(draft.body.clone()).expect("sqs: bodies are text");
+                let mut body = String::from_utf8(draft.body.clone()).expect("sqs: bodies are text");
+                if self.is_fast && self.flavour == Flavour::Standard {
+                    // The fast emulator forgets the group of a standard queue's message.
+                    body.insert_str(1, &format!("\"messageGroupId\":{:?},", draft.group));
+                }
                 let mut entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
                 if self.flavour == Flavour::Fifo || !draft.group.is_empty() {
                     entry = entry.message_group_id(&draft.group);

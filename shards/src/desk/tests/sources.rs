@@ -73,8 +73,8 @@ fn where_the_source_judges_it_is_told_the_answer_and_the_message_is_gone() {
     bench.arrive(&[(1, "g")]);
     let envelope = bench.runs().remove(0);
     assert!(envelope.flags.has(Flags::JUDGED_BY_SOURCE), "the shard knows too");
-    let outcome = Outcome::failed(Mediation::ErrorProcess, Fault::Http, 503, 0);
-    bench.settle(envelope, Verdict::Answered { outcome });
+    let (result, fault, status) = (Mediation::ErrorProcess, Fault::Http, 503);
+    bench.settle(envelope, Verdict::Answered { result, fault, status });
     assert_eq!(bench.tells(), told(&[(1, "answered 503")]));
     assert_eq!(bench.desk.held(), 0);
 }
