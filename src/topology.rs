@@ -134,6 +134,22 @@ impl fmt::Debug for QueueUri {
     }
 }
 
+/// A URI's text with its `%41` escapes resolved; `None` where they are broken.
+#[must_use]
+pub fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            bytes.push(digit(rest.next()?)? * 16 + digit(rest.next()?)?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +177,23 @@ mod tests {
         }
         for bad in ["orders", "kafka://h/t", "sqlite:", "nats://"] {
             assert!(QueueUri::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_resolved_and_broken_ones_refused() {
+        let rows = [
+            ("plain", Some("plain")),
+            ("%2F", Some("/")),
+            ("a%40b%3a", Some("a@b:")),
+            ("%C3%A4", Some("ä")),
+            ("%", None),
+            ("%4", None),
+            ("%zz", None),
+            ("%ff", None),
+        ];
+        for (text, want) in rows {
+            assert_eq!(decoded(text).as_deref(), want, "{text}");
         }
     }
 }

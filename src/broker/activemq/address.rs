@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::secret::Secret;
+use crate::topology::decoded;
 
 /// The ports of a host that names none.
 const PORT: u16 = 61_616;
@@ -238,19 +239,4 @@ fn name(text: &str) -> Result<String, String> {
         return Err(format!("the queue {name:?} is not one queue's name: no , ? :// and no part * or >"));
     }
     Ok(name)
-}
-
-/// Text with its `%41` escapes resolved; `None` where they are broken.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            bytes.push(digit(rest.next()?)? * 16 + digit(rest.next()?)?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::secret::Secret;
+use crate::topology::decoded;
 
 use super::group::GroupFrom;
 
@@ -164,19 +165,4 @@ fn auth(user: &str) -> Result<Auth, String> {
         None => Ok(Auth::Token(Secret::new(text(user)?))),
         Some((user, password)) => Ok(Auth::Password(text(user)?, Secret::new(text(password)?))),
     }
-}
-
-/// Text with its `%41` escapes resolved; `None` where they are broken.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            bytes.push(digit(rest.next()?)? * 16 + digit(rest.next()?)?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }

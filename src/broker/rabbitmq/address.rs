@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::secret::Secret;
+use crate::topology::decoded;
 
 use super::group::GroupFrom;
 
@@ -327,19 +328,4 @@ fn credentials(user: &str) -> Result<(String, Secret), String> {
         None => Err("has a user without a password: write USER:PASSWORD@".into()),
         Some((user, password)) => Ok((text(user)?, Secret::new(text(password)?))),
     }
-}
-
-/// Text with its `%41` escapes resolved; `None` where they are broken.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            bytes.push(digit(rest.next()?)? * 16 + digit(rest.next()?)?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
