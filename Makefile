@@ -29,7 +29,7 @@ LOOM := RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --rele
 RELEASED := CORELANE_BIN=$(CURDIR)/target/release/corelane $(CARGO) test -q -p corelane --test it
 SIM  := $(CARGO) test --release -p shards --features sim --test sim -- --nocapture
 
-.PHONY: help run test check lint deny sim loom fuzz faults broker-faults arithmetic soak brokers browser bench perf docs clean setup
+.PHONY: help run test check lint deny sim loom fuzz faults queue-faults broker-faults arithmetic soak brokers browser bench perf docs clean setup
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,14 +77,15 @@ loom: setup ## Model-check bell, permits and rate in every interleaving
 fuzz: setup ## Long differential fuzz of the HTTP/1.1 parser: FUZZ_CASES=2000000 FUZZ_SEED=1
 	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --release -p shards --test courier_fuzz -- --nocapture
 
-faults: setup ## Kill, end, starve and flood the router, and kill each broker, in full (about 12 minutes, and 30 for the brokers)
+faults: queue-faults broker-faults ## Everything that can be killed, in full (about 12 minutes, and two hours for the brokers)
+
+queue-faults: setup ## Kill, end, starve and flood the router on its own queue: KILLS=60 STOPS=20 MINUTES=3
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
 	KILLS=$(KILLS) STOPS=$(STOPS) BACKLOG=20000 QUEUED=200000 MINUTES=$(MINUTES) $(RELEASED) -- \
 	  kills:: drains:: limits:: --test-threads=1 --nocapture 2>&1 | tee $(RUN)/faults.log
-	@$(MAKE) --no-print-directory broker-faults
 
-broker-faults: setup ## The brokers' part of it: BROKER_KILLS=30 MESSAGES=100000 for each, KIND=nats for one
+broker-faults: setup ## Kill each broker, and its router: BROKER_KILLS=30 MESSAGES=100000, KIND=nats for one
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
 	KILLS=$(BROKER_KILLS) MESSAGES=$(MESSAGES) AT_ONCE=3 CORELANE_BIN=$(CURDIR)/target/release/corelane \
