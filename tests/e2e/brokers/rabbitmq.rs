@@ -92,9 +92,9 @@ impl Broker for Rabbit {
             let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
             channel.queue_declare(queue.into(), options, arguments).await.expect("rabbitmq: a queue");
         });
-        // The server writes the name of a quorum queue to its disk some seconds later. One that is killed before makes
-        // an empty queue without a leader of it.
-        let synced = self.server.eval("[dets:sync(Table) || Table <- dets:all()].");
+        // The server writes to its disk that there is a queue some seconds later. One that is killed before knows nothing
+        // of a classic queue, and makes an empty one without a leader of a quorum queue.
+        let synced = self.server.eval("ok = mnesia:sync_log(), [dets:sync(Table) || Table <- dets:all()].");
         synced.expect("rabbitmq: the queue is on its disk");
     }
 
