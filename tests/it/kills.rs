@@ -8,12 +8,9 @@ use super::support::publisher::{Load, Publisher, judge};
 use super::support::router::{Dir, Router, SinkProgram};
 use super::support::wait::until;
 
-/// Calls in flight at most.
-const CONCURRENCY: u64 = 16;
-/// All that a busy pool of that size holds, acks that are on their way to the file included (ADR 0013).
+/// All that a busy pool of 16 calls holds, acks that are on their way to the file included: what one kill can double
+/// (ADR 0013). On a quiet machine it is about half of the calls in flight.
 const HELD_MAX: u64 = 50;
-/// Kills from which on the average counts, which is below the calls in flight; one unlucky kill may double more.
-const KILLS_FULL: u64 = 20;
 /// Retries are quick and many, so that a run under faults is not a run of waits.
 const FLAGS: [&str; 8] = [
     "--pool",
@@ -41,13 +38,10 @@ struct Scene {
     backlog: u64,
     /// The sink is away around each kill.
     sink_fails: bool,
-    /// Calls end faster than the file takes acks.
-    fast: bool,
 }
 
 /// Calls so long that the router can't keep up with the publisher: whenever it is killed, it is busy.
-const CALM: Scene =
-    Scene { path: "/slow?ms=25", groups: 40, routers: 1, backlog: 500, sink_fails: false, fast: false };
+const CALM: Scene = Scene { path: "/slow?ms=25", groups: 40, routers: 1, backlog: 500, sink_fails: false };
 
 /// With a lease that outlasts the test, what a killed router had comes back only because its death is noticed.
 const CONFIG: &str = "[[queue]]\nname = \"default\"\nuri = \"sqlite:corelane.db\"\nvisibility = \"10m\"\n";
@@ -100,8 +94,7 @@ fn play(scene: &Scene) {
     );
     // A sink that dies may have noted an answer that never left.
     let deaths = kills * if scene.sink_fails { 2 } else { 1 };
-    let doubled_max = deaths * if scene.fast || kills < KILLS_FULL { HELD_MAX } else { CONCURRENCY };
-    let verdict = judge(&log, &sink.log, usize::try_from(doubled_max).expect("few"));
+    let verdict = judge(&log, &sink.log, usize::try_from(HELD_MAX * deaths).expect("few"));
     println!("{kills} kills, {owners} owners of messages at that moment: {verdict}");
     assert_eq!(verdict["kept"], published);
     // One now and then may hit a router that just started.
@@ -134,5 +127,5 @@ fn kill_9_of_one_of_two_routers_on_a_file_loses_and_overtakes_nothing() {
 
 #[test]
 fn kill_9_before_a_backlog_that_fills_the_log_loses_and_overtakes_nothing() {
-    play(&Scene { backlog: count("BACKLOG", 4_000), path: "/slow?ms=10", groups: 400, fast: true, ..CALM });
+    play(&Scene { backlog: count("BACKLOG", 4_000), path: "/slow?ms=10", groups: 400, ..CALM });
 }
