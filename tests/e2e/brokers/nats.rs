@@ -158,20 +158,29 @@ impl Broker for Nats {
             assert_eq!(info.config.ack_policy, AckPolicy::Explicit);
             let mut held = info.num_ack_pending as u64;
             if held > 0 && alone {
-                let most = usize::try_from(left).expect("few");
-                let mut had =
-                    consumer.fetch().max_messages(most).messages().await.expect("nats: what is there");
-                let mut back = Vec::new();
-                while let Some(message) = had.next().await {
-                    back.push(message.expect("nats: a message"));
+                // All that can be had before any goes back: what came in two parts would go back in another order.
+                let (most, mut back) = (usize::try_from(left).expect("few"), Vec::new());
+                loop {
+                    let before = back.len();
+                    let asked = consumer.fetch().max_messages((most - before).max(1)).messages().await;
+                    let mut had = asked.expect("nats: what is there");
+                    while let Some(message) = had.next().await {
+                        back.push(message.expect("nats: a message"));
+                    }
+                    if back.len() == before || back.len() >= most {
+                        break;
+                    }
                 }
-                for message in &back {
+                for (at, message) in back.iter().enumerate() {
                     held -= u64::from(message.info().expect("nats: it tells").delivered > 1);
-                    message.ack_with(AckKind::Nak(None)).await.expect("nats: it goes back");
-                }
-                if let Some(last) = back.last() {
                     // The server takes them in order: the last is back, so all are.
-                    last.double_ack_with(AckKind::Nak(None)).await.expect("nats: it goes back");
+                    let is_last = at + 1 == back.len();
+                    let given = if is_last {
+                        message.double_ack_with(AckKind::Nak(None)).await
+                    } else {
+                        message.ack_with(AckKind::Nak(None)).await
+                    };
+                    given.expect("nats: it goes back");
                 }
             }
             Counts { left, held }
