@@ -53,6 +53,8 @@ pub struct QueueEntry {
 pub enum QueueUri {
     /// `sqlite:path`: a file.
     Sqlite(PathBuf),
+    /// `memory:name`: the same in the machine's memory.
+    Memory(String),
     /// `http(s)://…`: an SQS queue's URL.
     Sqs(String),
     /// `nats://…`.
@@ -73,7 +75,8 @@ impl QueueUri {
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once(':') else {
             return Err(
-                "has no scheme: write sqlite:FILE, http(s)://, nats://, amqp(s):// or activemq://".into()
+                "has no scheme: write sqlite:FILE, memory:NAME, http(s)://, nats://, amqp(s):// or activemq://"
+                    .into()
             );
         };
         if rest.is_empty() || rest == "//" {
@@ -82,6 +85,7 @@ impl QueueUri {
         let whole = text.to_owned();
         match scheme.to_ascii_lowercase().as_str() {
             "sqlite" => Ok(Self::Sqlite(PathBuf::from(rest.strip_prefix("//").unwrap_or(rest)))),
+            "memory" => memory_name(rest).map(|name| Self::Memory(name.to_owned())),
             "http" | "https" => Ok(Self::Sqs(whole)),
             "nats" | "tls" => Ok(Self::Nats(whole)),
             "amqp" | "amqps" => Ok(Self::Amqp(whole)),
@@ -95,7 +99,7 @@ impl QueueUri {
     #[must_use]
     pub fn reveal(&self) -> String {
         match self {
-            Self::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Self::Sqlite(_) | Self::Memory(_) => self.to_string(),
             Self::Sqs(url) | Self::Nats(url) | Self::Amqp(url) | Self::ActiveMq(url) | Self::Stomp(url) => {
                 url.clone()
             }
@@ -107,6 +111,7 @@ impl QueueUri {
     pub const fn broker(&self) -> &'static str {
         match self {
             Self::Sqlite(_) => "sqlite",
+            Self::Memory(_) => "memory",
             Self::Sqs(_) => "sqs",
             Self::Nats(_) => "nats",
             Self::Amqp(_) => "rabbitmq",
@@ -120,6 +125,7 @@ impl fmt::Display for QueueUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = match self {
             Self::Sqlite(path) => return write!(f, "sqlite:{}", path.display()),
+            Self::Memory(name) => return write!(f, "memory:{name}"),
             Self::Sqs(url) | Self::Nats(url) | Self::Amqp(url) | Self::ActiveMq(url) | Self::Stomp(url) => {
                 url
             }
@@ -132,6 +138,16 @@ impl fmt::Debug for QueueUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
+}
+
+/// A name that can be a file's.
+fn memory_name(text: &str) -> Result<&str, String> {
+    let name = text.strip_prefix("//").unwrap_or(text);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if name.len() > 64 || !name.bytes().all(fits) {
+        return Err("names a queue by at most 64 of a-z A-Z 0-9 - and _, such as memory:orders".into());
+    }
+    Ok(name)
 }
 
 /// A URI's text with its `%41` escapes resolved; `None` where they are broken.
@@ -159,6 +175,8 @@ mod tests {
         let rows = [
             ("sqlite:corelane.db", "sqlite", "sqlite:corelane.db"),
             ("sqlite:///var/q.db", "sqlite", "sqlite:/var/q.db"),
+            ("memory:orders-1", "memory", "memory:orders-1"),
+            ("memory://orders", "memory", "memory:orders"),
             ("https://sqs.eu/1/orders", "sqs", "https://sqs.eu/1/orders"),
             ("nats://u:secret@h:4222/s", "nats", "nats://***@h:4222/s"),
             ("nats://u:p@ss@h:4222/s", "nats", "nats://***@h:4222/s"),
@@ -175,7 +193,7 @@ mod tests {
             let uri = QueueUri::parse(text).expect(text);
             assert_eq!((uri.broker(), uri.to_string().as_str()), (broker, shown));
         }
-        for bad in ["orders", "kafka://h/t", "sqlite:", "nats://"] {
+        for bad in ["orders", "kafka://h/t", "sqlite:", "nats://", "memory:", "memory:a/b", "memory:.."] {
             assert!(QueueUri::parse(bad).is_err(), "{bad}");
         }
     }

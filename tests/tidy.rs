@@ -222,9 +222,9 @@ fn the_edge_keeps_its_directions_too() {
     assert_none(&edge(&files()));
     assert_caught(edge, "src/app.rs", "#[path = \"../shards/src/shard/lane.rs\"] mod lane;", "public face");
     assert_caught(edge, "src/sink/mod.rs", "use crate::bench::Scenario;", "may not use");
-    assert_caught(edge, "src/broker/nats.rs", "use crate::broker::memory::Feed;", "may not see `memory`");
+    assert_caught(edge, "src/broker/nats.rs", "use crate::broker::feed::Feed;", "may not see `feed`");
     assert_caught(edge, "shards/src/drive.rs", "use corelane::ingress::Ingress;", "never sees");
-    assert_fine(edge, "src/broker/memory.rs", "use crate::ingress::Source;");
+    assert_fine(edge, "src/broker/feed.rs", "use crate::ingress::Source;");
 }
 
 /// `shards` itself runs on no runtime; its tests may.

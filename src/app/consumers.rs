@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use shards::model::SourceId;
 
-use crate::broker::sqlite::{Durability, SqliteWriter};
+use crate::broker::sqlite::{Place, SqliteWriter};
 use crate::broker::{self, Queue, Tuning};
 use crate::ingress::{Command, Handle, IngressSnapshot};
-use crate::topology::{QueueEntry, QueueUri};
+use crate::topology::QueueEntry;
 
 use super::viewing::is_healthy;
 
@@ -58,13 +58,12 @@ impl Consumers {
     }
 
     async fn make(&self, entry: &QueueEntry) -> io::Result<(SourceId, Option<SqliteWriter>)> {
-        let writer = match &entry.uri {
-            QueueUri::Sqlite(path) => {
-                let path = path.clone();
-                let open = move || SqliteWriter::open(&path, Durability::default());
+        let writer = match Place::of(&entry.uri)? {
+            Some(place) => {
+                let open = move || SqliteWriter::open(&place.path, place.durability);
                 Some(tokio::task::spawn_blocking(open).await.map_err(io::Error::other)??)
             }
-            _ => None,
+            None => None,
         };
         let make = broker::make(entry, &self.tuning)?;
         let answer = self

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use shards::clock::Clock;
 
-use crate::broker::memory::{Feed, Tally};
+use crate::broker::feed::{Feed, Tally};
 use crate::broker::sqlite::{Consume, Durability, NewMessage, SqliteQueue, SqliteWriter};
 
 /// Messages published at once.

@@ -18,7 +18,7 @@ use shards::model::{CourierTuning, DeskTuning, HttpVersion, PoolSpec, ShardTunin
 use shards::placement::{Wishes, plan};
 use shards::wire::probe::{Io, choose};
 
-use crate::broker::memory::{Counted, Feed, Tally};
+use crate::broker::feed::{Counted, Feed, Tally};
 use crate::core::{Core, CoreSpec};
 use crate::ingress::IngressSnapshot;
 use crate::report::{Run, process};

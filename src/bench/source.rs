@@ -9,7 +9,7 @@ use anyhow::Context;
 use shards::desk::{Receipt, SourceSpec, Tell};
 
 use super::durable::Durable;
-use crate::broker::memory::{Feed, MemoryQueue, Tally};
+use crate::broker::feed::{Feed, FeedQueue, Tally};
 use crate::broker::sqlite::SqliteQueue;
 use crate::ingress::{Answer, Batch, ReceiveError, Scope, Source};
 
@@ -26,7 +26,7 @@ pub enum SourceKind {
 /// A source of either kind.
 pub(super) enum BenchQueue {
     /// In memory.
-    Memory(Box<MemoryQueue>),
+    Memory(Box<FeedQueue>),
     /// In a file; its acks are counted once they are durable.
     Sqlite(SqliteQueue, Arc<Tally>),
 }
@@ -44,7 +44,7 @@ impl BenchQueue {
         match kind {
             SourceKind::Memory => {
                 let queue =
-                    MemoryQueue::new(feed, Arc::clone(tally)).context("make messages for the target")?;
+                    FeedQueue::new(feed, Arc::clone(tally)).context("make messages for the target")?;
                 Ok((Self::Memory(Box::new(queue)), None))
             }
             SourceKind::Sqlite => {

@@ -1,7 +1,7 @@
 //! Adapters: one folder or file per broker, each a [`crate::ingress::Source`]; [`Queue`] is any of them.
 
 pub mod activemq;
-pub mod memory;
+pub mod feed;
 pub mod nats;
 pub mod rabbitmq;
 pub mod sqlite;
@@ -19,7 +19,7 @@ use activemq::ActiveMqQueue;
 use nats::NatsQueue;
 use rabbitmq::RabbitQueue;
 use rabbitmq::bus::BusQueue;
-use sqlite::{Consume, Durability, SqliteQueue};
+use sqlite::{Consume, Place, SqliteQueue};
 use sqs::{SqsQueue, SqsTuning};
 
 /// Lease where neither the config nor the broker says.
@@ -27,7 +27,7 @@ pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 
 /// A queue of any broker.
 pub enum Queue {
-    /// A file.
+    /// A file, on disk or in memory.
     Sqlite(SqliteQueue),
     /// Amazon's, or one that speaks like it.
     Sqs(Box<SqsQueue>),
@@ -54,14 +54,14 @@ pub struct Tuning {
 /// Its URI is wrong, or this version has no adapter for its broker.
 pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>> {
     match &entry.uri {
-        QueueUri::Sqlite(path) => {
+        QueueUri::Sqlite(_) | QueueUri::Memory(_) => {
             let consume = Consume {
                 lease: entry.visibility.unwrap_or(LEASE_DEFAULT),
                 attempts_max: entry.attempts_max,
                 ..Consume::default()
             };
-            let path = path.clone();
-            let open = move || SqliteQueue::open(&path, Durability::default(), consume).map(Queue::Sqlite);
+            let place = Place::of(&entry.uri)?.ok_or(io::ErrorKind::InvalidInput)?;
+            let open = move || SqliteQueue::open(&place.path, place.durability, consume).map(Queue::Sqlite);
             Ok(Box::new(open))
         }
         QueueUri::Sqs(url) => {

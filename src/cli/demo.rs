@@ -11,7 +11,7 @@ use shards::placement::Wishes;
 use shards::wire::probe::Io;
 
 use crate::bench::{Rig, Scenario, SinkProcess};
-use crate::broker::memory::Tally;
+use crate::broker::feed::Tally;
 use crate::ingress::IngressSnapshot;
 
 const EXAMPLES: &str = "\

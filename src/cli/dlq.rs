@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::broker::sqlite::{Durability, Placed, PutBack, SqliteWriter};
+use crate::broker::sqlite::{Place, Placed, PutBack, SqliteWriter};
 use crate::config::{Settings, Sources};
 use crate::deadletter::{DeadLetterStore, Page, Redrive, redrive};
 use crate::topology::QueueUri;
@@ -290,30 +290,27 @@ fn queue_files(args: &RetryArgs) -> anyhow::Result<HashMap<String, QueueUri>> {
 /// Opens a queue's file. It must be there: a retry into a new or another queue's file would go nowhere.
 fn open_queue(files: &HashMap<String, QueueUri>, queue: &str) -> io::Result<SqliteWriter> {
     let refused = |said: String| io::Error::new(io::ErrorKind::NotFound, said);
-    let file = match files.get(queue) {
-        Some(QueueUri::Sqlite(file)) => file,
-        Some(other) => {
-            let broker = other.broker();
-            return Err(refused(format!(
-                "queue {queue}: is a {broker} queue, and only a sqlite: queue takes letters back: leave it out \
-                 with --queue"
-            )));
-        }
-        None => {
-            return Err(refused(format!(
-                "queue {queue}: the config does not have it: name the config that does with --config FILE, or \
-                 its file with --queue-file {queue}=FILE"
-            )));
-        }
+    let Some(uri) = files.get(queue) else {
+        return Err(refused(format!(
+            "queue {queue}: the config does not have it: name the config that does with --config FILE, or its \
+             file with --queue-file {queue}=FILE"
+        )));
     };
-    if !file.exists() {
+    let Some(Place { path, durability }) = Place::of(uri)? else {
+        let broker = uri.broker();
+        return Err(refused(format!(
+            "queue {queue}: is a {broker} queue, and only a sqlite: or memory: queue takes letters back: leave \
+             it out with --queue"
+        )));
+    };
+    if !path.exists() {
         let said = format!(
             "queue {queue}: {} is not there: say where it is with --queue-file {queue}=FILE",
-            file.display()
+            path.display()
         );
         return Err(refused(said));
     }
-    SqliteWriter::open(file, Durability::Full)
+    SqliteWriter::open(&path, durability)
 }
 
 fn purge(args: &PurgeArgs) -> anyhow::Result<()> {

@@ -147,7 +147,8 @@ fn memory_stays_within_its_budget_whatever_is_queued() {
         messages: queued,
         groups: 5_000,
         pause: Duration::ZERO,
-        target: sink.url(&format!("/ok?long={long}")),
+        // So slow that the budget is full for seconds, and the view, refreshed once a second, shows it.
+        target: sink.url(&format!("/slow?ms=200&long={long}")),
         pool: "WIDE",
         ahead: queued,
     };

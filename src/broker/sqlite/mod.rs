@@ -12,6 +12,7 @@ mod handout;
 mod inode;
 mod keeper;
 mod owner;
+mod place;
 mod putback;
 mod request;
 mod schema;
@@ -21,6 +22,7 @@ mod window;
 mod writer;
 
 pub use file::Gauges;
+pub use place::Place;
 pub use request::{NewMessage, Placed, PutBack};
 pub use schema::Durability;
 pub use source::{Consume, SqliteQueue};

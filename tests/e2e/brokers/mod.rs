@@ -1,9 +1,10 @@
 //! The brokers under test.
 
 pub(crate) mod activemq;
+pub(crate) mod embedded;
 pub(crate) mod nats;
 pub(crate) mod rabbitmq;
-pub(crate) mod sqlite;
+
 pub(crate) mod sqs;
 
 use super::broker::Broker;
@@ -24,5 +25,6 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "rabbitmq-quorum", start: rabbitmq::start_quorum, measured: rabbitmq::start_quorum },
     Kind { name: "activemq", start: activemq::start, measured: activemq::start },
     Kind { name: "nats", start: nats::start, measured: nats::start_unsynced },
-    Kind { name: "sqlite", start: sqlite::start, measured: sqlite::start },
+    Kind { name: "sqlite", start: embedded::start, measured: embedded::start },
+    Kind { name: "memory", start: embedded::start_in_memory, measured: embedded::start_in_memory },
 ];

@@ -32,6 +32,8 @@ struct Rabbit {
     server: RabbitServer,
     runtime: tokio::runtime::Runtime,
     version: String,
+    /// Queues that are there.
+    queues: Vec<String>,
 }
 
 /// Classic queues.
@@ -50,7 +52,7 @@ impl Rabbit {
         let runtime = runtime.expect("rabbitmq: a runtime");
         let mut server = RabbitServer::start("");
         let version = server.eval("list_to_atom(rabbit_misc:version()).").expect("rabbitmq: its version");
-        Self { flavour, server, runtime, version: version.trim_matches('\'').to_owned() }
+        Self { flavour, server, runtime, version: version.trim_matches('\'').to_owned(), queues: Vec::new() }
     }
 
     fn with<F: Future>(&self, work: impl FnOnce(Channel) -> F) -> F::Output {
@@ -63,6 +65,25 @@ impl Rabbit {
             connection.close(200, "OK".into()).await.expect("rabbitmq: goodbye");
             done
         })
+    }
+
+    /// A passive declare counts only what is ready, and tools and statistics are late. So the queue's own process is
+    /// asked: `{all,held}`.
+    fn count(&mut self, queue: &str) -> Result<String, String> {
+        let found =
+            format!("{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>))");
+        let ask = match self.flavour {
+            Flavour::Classic => {
+                "[{_, Ready}, {_, Held}] = rabbit_amqqueue:info(Q, [messages_ready, messages_unacknowledged]), \
+                 {Ready + Held, Held}."
+            }
+            Flavour::Quorum => {
+                "Ask = fun(F) -> {ok, N, _} = ra:consistent_query(amqqueue:get_pid(Q), F), N end, \
+                 Left = Ask(fun rabbit_fifo:query_messages_total/1), \
+                 {Left, Left - Ask(fun rabbit_fifo:query_messages_ready/1)}."
+            }
+        };
+        self.server.eval(&format!("{found}, {ask}"))
     }
 }
 
@@ -96,6 +117,7 @@ impl Broker for Rabbit {
         // of a classic queue, and makes an empty one without a leader of a quorum queue.
         let synced = self.server.eval("ok = mnesia:sync_log(), [dets:sync(Table) || Table <- dets:all()].");
         synced.expect("rabbitmq: the queue is on its disk");
+        self.queues.push(queue.to_owned());
     }
 
     fn delete_queue(&mut self, queue: &str) {
@@ -103,6 +125,7 @@ impl Broker for Rabbit {
             let deleted = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
             deleted.expect("rabbitmq: it goes");
         });
+        self.queues.retain(|other| other != queue);
     }
 
     fn uri(&self, queue: &str) -> String {
@@ -145,23 +168,8 @@ impl Broker for Rabbit {
         });
     }
 
-    /// A passive declare counts only what is ready, and tools and statistics are late. So the queue's own process is
-    /// asked.
     fn counts(&mut self, queue: &str) -> Counts {
-        let found =
-            format!("{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>))");
-        let ask = match self.flavour {
-            Flavour::Classic => {
-                "[{_, Ready}, {_, Held}] = rabbit_amqqueue:info(Q, [messages_ready, messages_unacknowledged]), \
-                 {Ready + Held, Held}."
-            }
-            Flavour::Quorum => {
-                "Ask = fun(F) -> {ok, N, _} = ra:consistent_query(amqqueue:get_pid(Q), F), N end, \
-                 Left = Ask(fun rabbit_fifo:query_messages_total/1), \
-                 {Left, Left - Ask(fun rabbit_fifo:query_messages_ready/1)}."
-            }
-        };
-        let said = self.server.eval(&format!("{found}, {ask}")).expect("rabbitmq: the queue counts");
+        let said = self.count(queue).expect("rabbitmq: the queue counts");
         let numbers = said.trim_matches(['{', '}']).split_once(',');
         let (left, held) = numbers.unwrap_or_else(|| panic!("rabbitmq: two numbers: {said}"));
         let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("rabbitmq: a number: {said}"));
@@ -210,5 +218,9 @@ impl Broker for Rabbit {
         // It listens a little before it is whole.
         let mut is_whole = || self.server.eval("rabbit:await_startup().").is_ok();
         until(SOON, "rabbitmq has started", &mut is_whole, || ());
+        // And a quorum queue has no leader for a while: who publishes to it then is cut off with an internal error.
+        for queue in self.queues.clone() {
+            until(SOON, "rabbitmq's queue serves", || self.count(&queue).is_ok(), || queue.clone());
+        }
     }
 }

@@ -24,14 +24,22 @@ const SLICE: u64 = 800;
 /// Per message in a full run, on top of [`SOON`].
 const PER_MESSAGE: Duration = Duration::from_millis(5);
 
-/// Publishes in slices; after each one `kill` does its work while the router is busy.
+/// Publishes in slices; after each one `kill` does its work while the router is busy. The next slice comes when half of
+/// the one before is delivered: the kills are spread over all messages, and no server drowns in a backlog.
 fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<Router>)) -> (u64, Value) {
     let (kills, mut chance) = (count("KILLS", 3), Chance::new());
-    let slice = (count("MESSAGES", SLICE * kills) / kills).max(1);
+    let slice = count("MESSAGES", SLICE * kills).div_ceil(kills);
     let queue = stage.queue_leased(LEASE);
     let mut router = Some(stage.router(&[&queue], &FLAGS));
     let start = Instant::now();
     for turn in 0..kills {
+        let due = (turn * slice).saturating_sub(slice / 2);
+        until(
+            SOON + PER_MESSAGE * u32::try_from(slice).expect("few"),
+            "the slice before",
+            || stage.sink.stats().answers >= due,
+            || stage.dir.logs(),
+        );
         let drafts = stage.drafts(turn * slice, slice, GROUPS, SCRIPT);
         stage.publish(&queue, &drafts);
         // It is at work, and in the middle of it.

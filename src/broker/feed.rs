@@ -1,5 +1,5 @@
-//! The in-memory source: makes messages by number, as fast as they are asked for or at a set pace. For
-//! benchmarks and the demo. Nothing is stored: a message is its number, and so is its receipt.
+//! Made-up messages, by number, as fast as they are asked for or at a set pace: for benchmarks and the demo. Nothing
+//! is stored: a message is its number, and so is its receipt.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -112,7 +112,7 @@ impl SetAside for Counted {
 }
 
 /// The in-memory source.
-pub struct MemoryQueue {
+pub struct FeedQueue {
     feed: Feed,
     tally: Arc<Tally>,
     body: Vec<u8>,
@@ -131,7 +131,7 @@ struct Paced {
     rung: Doorbell,
 }
 
-impl MemoryQueue {
+impl FeedQueue {
     /// A queue that makes its messages from `feed`.
     ///
     /// # Errors
@@ -207,7 +207,7 @@ impl MemoryQueue {
     }
 }
 
-impl Source for MemoryQueue {
+impl Source for FeedQueue {
     fn spec(&self) -> SourceSpec {
         SourceSpec {
             ordering: shards::model::Ordering::Strict,
@@ -288,7 +288,7 @@ impl Source for MemoryQueue {
     }
 }
 
-impl MemoryQueue {
+impl FeedQueue {
     async fn wait_for_more(&self) {
         let nap = tokio::time::sleep(Duration::from_millis(10));
         let Some(paced) = &self.paced else { return nap.await };
