@@ -205,7 +205,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
         let full = self.spill.iter().any(|spill| !spill.is_empty());
         for port in self.ports.iter().flatten() {
             port.flush();
-            port.set_room(if full { 0 } else { self.desk.room(port.id, now) });
+            port.set_room(if full { 0 } else { self.desk.room(port.id, now) }, now);
         }
         more
     }

@@ -237,6 +237,8 @@ pub struct Desk {
     drain_from: Moment,
     /// Messages of pools that are gone may be hidden until then.
     hidden_until: Moment,
+    /// When the first source came whose messages may be hidden since an unclean stop.
+    unclean_at: Option<Moment>,
     next_look: Moment,
     #[cfg(feature = "sim")]
     traps: Traps,
@@ -266,6 +268,7 @@ impl Desk {
             gave_back: false,
             drain_from: Moment::NEVER,
             hidden_until: Moment::ZERO,
+            unclean_at: None,
             next_look: Moment::ZERO,
             #[cfg(feature = "sim")]
             traps: Traps::default(),
@@ -284,20 +287,22 @@ impl Desk {
         self.hasher
     }
 
-    /// A new source. `unclean`: the process ended without giving back what it held; where the broker does
-    /// not lock groups, nothing is asked for until those leases and give-back delays have run out.
+    /// A new source. `unclean`: the process before ended without giving back what it held; where the broker does
+    /// not lock groups, nothing is asked for until those leases and give-back delays have run out. They have run
+    /// since the first such source came: one that replaces it does not wait anew.
     pub fn add_source(&mut self, spec: SourceSpec, unclean: bool, now: Moment) -> SourceId {
         let quarantined = unclean && spec.ordering == Ordering::Strict;
         #[cfg(feature = "sim")]
         let quarantined = quarantined && !self.traps.no_quarantine;
-        let quiet_until = match spec.lease {
-            Some(lease) if quarantined => now + lease.max(HIDDEN_MAX),
+        let quarantined_at = quarantined.then(|| *self.unclean_at.get_or_insert(now));
+        let quiet_until = match (quarantined_at, spec.lease) {
+            (Some(since), Some(lease)) => since + lease.max(HIDDEN_MAX),
             _ => Moment::ZERO,
         };
         self.sources.push(Source {
             spec,
             epoch: 0,
-            quarantined_at: quarantined.then_some(now),
+            quarantined_at,
             quiet_until,
             strained_until: Moment::ZERO,
             recent: VecDeque::new(),

@@ -35,7 +35,7 @@ fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<
     for turn in 0..kills {
         let due = (turn * slice).saturating_sub(slice / 2);
         until(
-            SOON + PER_MESSAGE * u32::try_from(slice).expect("few"),
+            SOON * 2 + PER_MESSAGE * u32::try_from(slice).expect("few"),
             "the slice before",
             || stage.sink.stats().answers >= due,
             || stage.dir.logs(),

@@ -1,7 +1,8 @@
-//! A tiny local executor: slots with a bell each, and one bit that says whether any bell was rung.
+//! A tiny local executor: slots with a bell each, a word per 64 of them that says which were rung, and one bit that
+//! says whether any was. What did not ring costs nothing.
 //! Core: its shard's. Owns: what it polls.
 //!
-//! Wakers must be `Send`, so bells are atomics in an `Arc`; all of them are rung on this core.
+//! Wakers must be `Send`, so words are atomics in an `Arc`; all of them are written on this core.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -9,10 +10,13 @@ use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Slots of a word.
+const WORD: usize = u64::BITS as usize;
 
 /// The ready bit of one connection.
 #[derive(Clone, Default)]
@@ -28,20 +32,30 @@ impl Bit {
     }
 }
 
+/// Which of 64 slots were rung.
+type Word = Arc<AtomicU64>;
+
 /// Rings for one slot.
 struct Bell {
-    rung: AtomicBool,
+    word: Word,
+    mask: u64,
     bit: Bit,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.word.fetch_or(self.mask, Ordering::AcqRel);
+        self.bit.set();
+    }
 }
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        self.ring();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
-        self.bit.set();
+        self.ring();
     }
 }
 
@@ -54,12 +68,13 @@ struct Slot<T> {
 /// Things to poll. A slot keeps its bell for its next tenant, so that no waker is allocated per call.
 pub(super) struct Slots<T> {
     list: Vec<Slot<T>>,
+    words: Vec<Word>,
     free: Vec<usize>,
 }
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
-        Self { list: Vec::new(), free: Vec::new() }
+        Self { list: Vec::new(), words: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -78,31 +93,40 @@ impl<T> Slots<T> {
 
     /// Adds an item, to be polled in the next round.
     pub(super) fn add(&mut self, item: T, bit: &Bit) {
-        bit.set();
         if let Some(slot) = self.free.pop().and_then(|at| self.list.get_mut(at)) {
             slot.item = Some(item);
-            slot.bell.rung.store(true, Ordering::Release);
+            slot.bell.ring();
             return;
         }
-        let bell = Arc::new(Bell { rung: AtomicBool::new(true), bit: bit.clone() });
+        let at = self.list.len();
+        if at.is_multiple_of(WORD) {
+            self.words.push(Word::default());
+        }
+        let word = Arc::clone(&self.words[at / WORD]);
+        let bell = Arc::new(Bell { word, mask: 1 << (at % WORD), bit: bit.clone() });
+        bell.ring();
         let waker = Waker::from(Arc::clone(&bell));
         self.list.push(Slot { item: Some(item), bell, waker });
     }
 
-    /// Polls what was rung for; what is ready leaves.
+    /// Polls what was rung for; what is ready leaves. What rings meanwhile sets the bit again, for another round.
     pub(super) fn poll<R>(
         &mut self,
         mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Poll<R>,
         mut on_ready: impl FnMut(R),
     ) {
-        for (at, slot) in self.list.iter_mut().enumerate() {
-            let Some(item) = &mut slot.item else { continue };
-            if slot.bell.rung.swap(false, Ordering::AcqRel)
-                && let Poll::Ready(result) = poll(item, &mut Context::from_waker(&slot.waker))
-            {
-                slot.item = None;
-                self.free.push(at);
-                on_ready(result);
+        for (number, word) in self.words.iter().enumerate() {
+            let mut rung = word.swap(0, Ordering::AcqRel);
+            while rung != 0 {
+                let at = number * WORD + rung.trailing_zeros() as usize;
+                rung &= rung - 1;
+                let Some(slot) = self.list.get_mut(at) else { continue };
+                let Some(item) = &mut slot.item else { continue };
+                if let Poll::Ready(result) = poll(item, &mut Context::from_waker(&slot.waker)) {
+                    slot.item = None;
+                    self.free.push(at);
+                    on_ready(result);
+                }
             }
         }
     }

@@ -284,6 +284,20 @@ fn after_an_unclean_stop_nothing_is_asked_for_until_old_leases_have_run_out() {
 }
 
 #[test]
+fn a_consumer_that_is_replaced_after_an_unclean_stop_does_not_wait_anew() {
+    let mut desk = Desk::new(DeskTuning::default(), 1);
+    let first = desk.add_source(strict(), true, Moment::ZERO);
+    desk.retire_source(first);
+    let second = desk.add_source(strict(), true, Moment::ZERO + S * 20);
+    assert_eq!(desk.room(second, Moment::ZERO + S * 31), 0);
+    assert_eq!(
+        desk.room(second, Moment::ZERO + S * 32),
+        10,
+        "hidden since the stop, not since the second came"
+    );
+}
+
+#[test]
 fn a_receipt_of_another_epoch_is_never_used() {
     let mut bench = Bench::new(strict(), 1);
     bench.arrive(&[(1, "g")]);
