@@ -219,6 +219,8 @@ pub struct QueueView {
     pub nacked_total: u64,
     /// Leases extended.
     pub extended_total: u64,
+    /// Acks that the broker did not take.
+    pub acks_failed_total: u64,
     /// Messages that could not be read.
     pub unreadable_total: u64,
 }

@@ -244,6 +244,7 @@ fn queue_view(queue: &QueueEntry, look: &IngressSnapshot, poll_age_max: Duration
     view.acked_total = counts.acked;
     view.nacked_total = counts.nacked;
     view.extended_total = counts.extended;
+    view.acks_failed_total = counts.acks_failed;
     view.unreadable_total = counts.unreadable;
     view
 }

@@ -205,6 +205,7 @@ fn add_queue(sum: &mut QueueView, queue: &QueueView) {
     sum.acked_total += queue.acked_total;
     sum.nacked_total += queue.nacked_total;
     sum.extended_total += queue.extended_total;
+    sum.acks_failed_total += queue.acks_failed_total;
     sum.unreadable_total += queue.unreadable_total;
 }
 

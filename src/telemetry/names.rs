@@ -69,7 +69,7 @@ const TARGET: &[&str] = &["target"];
 
 /// Every metric, in the order in which it is written.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 54] = [
+pub const METRICS: [Metric; 55] = [
     gauge("corelane_build_info", &["version", "io"], "Always 1; the labels say what runs.",
         |facts, out| out.whole(&[("version", &facts.view.version), ("io", &facts.view.io)], 1)),
     gauge("corelane_state", &["state"], "1 for the state the router is in: STARTING, RUNNING, DISABLED or DRAINING.", states),
@@ -147,6 +147,7 @@ pub const METRICS: [Metric; 54] = [
     counter("corelane_queue_acked_total", QUEUE, "Messages acked.", |facts, out| queues(facts, out, |queue| queue.acked_total)),
     counter("corelane_queue_nacked_total", QUEUE, "Messages given back.", |facts, out| queues(facts, out, |queue| queue.nacked_total)),
     counter("corelane_queue_extended_total", QUEUE, "Leases extended.", |facts, out| queues(facts, out, |queue| queue.extended_total)),
+    counter("corelane_queue_acks_failed_total", QUEUE, "Acks that the broker did not take: it hands those messages over again.", |facts, out| queues(facts, out, |queue| queue.acks_failed_total)),
     counter("corelane_queue_unreadable_total", QUEUE, "Messages that could not be read.", |facts, out| queues(facts, out, |queue| queue.unreadable_total)),
 
     gauge("process_resident_memory_bytes", NONE, "Resident memory.", |facts, out| out.whole(&[], facts.usage.resident_bytes)),

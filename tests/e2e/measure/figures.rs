@@ -6,8 +6,8 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 
-use super::Routed;
 use super::shape::Shape;
+use super::{Plain, Routed};
 
 /// CPU time of all threads of a process, user and system.
 pub(super) fn process_cpu(pid: u32) -> Duration {
@@ -59,6 +59,16 @@ pub(super) fn peak_mb(pid: u32) -> f64 {
     kb / 1_024.0
 }
 
+/// What the plain client reached.
+struct Ceiling {
+    per_s: f64,
+    cpu_us: f64,
+    rest_us: f64,
+    /// What these cores could deliver if receiving, acking and the server's part cost as little as with the plain client,
+    /// the sink what it costs, and making the call nothing at all.
+    bound_per_s: f64,
+}
+
 /// One shape on one broker.
 pub(super) struct Figure {
     kind: &'static str,
@@ -72,7 +82,7 @@ pub(super) struct Figure {
     rest_us: f64,
     /// Share of all cores.
     busy: f64,
-    plain_per_s: Option<f64>,
+    plain: Option<Ceiling>,
     took_s: f64,
     resident_mb: f64,
     deferred: f64,
@@ -84,7 +94,7 @@ impl Figure {
         kind: &'static str,
         version: String,
         shape: &Shape,
-        plain: Option<Duration>,
+        plain: Option<Plain>,
         routed: Routed,
     ) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "rates need no more than 52 bits")]
@@ -100,7 +110,12 @@ impl Figure {
             sink_us: us(routed.sink_cpu),
             rest_us: us(routed.machine_cpu.saturating_sub(routed.cpu + routed.sink_cpu)),
             busy: routed.machine_cpu.as_secs_f64() / (routed.took.as_secs_f64() * cores()),
-            plain_per_s: plain.map(|took| messages / took.as_secs_f64()),
+            plain: plain.map(|plain| Ceiling {
+                per_s: messages / plain.took.as_secs_f64(),
+                cpu_us: us(plain.cpu),
+                rest_us: us(plain.machine_cpu.saturating_sub(plain.cpu)),
+                bound_per_s: cores() * 1e6 / us(plain.machine_cpu + routed.sink_cpu),
+            }),
             took_s: routed.took.as_secs_f64(),
             resident_mb: routed.resident_mb,
             deferred: routed.deferred,
@@ -110,13 +125,19 @@ impl Figure {
 
     /// Our rate as a share of the plain client's.
     fn share(&self) -> Option<f64> {
-        self.plain_per_s.map(|plain| self.per_s / plain)
+        self.plain.as_ref().map(|plain| self.per_s / plain.per_s)
     }
 
     pub(super) fn line(&self) -> String {
-        let share = self.share().map_or_else(String::new, |share| {
-            let plain = self.plain_per_s.unwrap_or_default();
-            format!(" = {share:.2} of the plain client's {plain:.0}/s")
+        let share = self.plain.as_ref().map_or_else(String::new, |plain| {
+            format!(
+                " = {:.2} of the plain client's {:.0}/s ({:.1} µs CPU, server and rest {:.1}; with the sink at most {:.0}/s)",
+                self.per_s / plain.per_s,
+                plain.per_s,
+                plain.cpu_us,
+                plain.rest_us,
+                plain.bound_per_s
+            )
         });
         format!(
             "{}: {:.0}/s{share}, {:.1} s, {:.1} µs CPU (sink {:.1}, server and rest {:.1}, cores {:.0} % busy), \
@@ -135,10 +156,16 @@ impl Figure {
     }
 
     pub(super) fn json(&self) -> Value {
+        let plain = self.plain.as_ref().map(|plain| {
+            json!({
+                "per_s": plain.per_s, "cpu_us": plain.cpu_us, "rest_us": plain.rest_us,
+                "bound_per_s": plain.bound_per_s,
+            })
+        });
         json!({
             "broker": self.kind, "server": self.version, "shape": self.shape, "messages": self.messages,
-            "per_s": self.per_s, "cpu_us": self.cpu_us, "sink_us": self.sink_us, "rest_us": self.rest_us, "busy": self.busy, "plain_per_s": self.plain_per_s,
-            "share": self.share(), "seconds": self.took_s,
+            "per_s": self.per_s, "cpu_us": self.cpu_us, "sink_us": self.sink_us, "rest_us": self.rest_us,
+            "busy": self.busy, "plain": plain, "share": self.share(), "seconds": self.took_s,
             "rss_mb": self.resident_mb, "given_back_per_message": self.deferred, "requests": self.server,
         })
     }
@@ -152,8 +179,8 @@ pub(super) fn middle(mut rounds: Vec<Figure>) -> Figure {
 
 /// All of them, for the README.
 pub(super) fn table(figures: &[Figure]) -> String {
-    let mut text = "| broker | shape | messages | deliveries/s | plain client | share | CPU per message | sink | server, rest | cores busy | RSS | given back per message |\n\
-                    |---|---|---|---|---|---|---|---|---|---|---|---|\n"
+    let mut text = "| broker | shape | messages | deliveries/s | plain client | share | bound | CPU per message | sink | server, rest | cores busy | RSS | given back per message |\n\
+                    |---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for it in figures {
         let or = |value: Option<f64>, digits: usize| {
@@ -161,14 +188,15 @@ pub(super) fn table(figures: &[Figure]) -> String {
         };
         let _ = writeln!(
             text,
-            "| {} ({}) | {} | {} | {:.0} | {} | {} | {:.1} µs | {:.1} µs | {:.1} µs | {:.0} % | {:.0} MB | {:.3} |",
+            "| {} ({}) | {} | {} | {:.0} | {} | {} | {} | {:.1} µs | {:.1} µs | {:.1} µs | {:.0} % | {:.0} MB | {:.3} |",
             it.kind,
             it.version,
             it.shape,
             it.messages,
             it.per_s,
-            or(it.plain_per_s, 0),
+            or(it.plain.as_ref().map(|plain| plain.per_s), 0),
             or(it.share(), 2),
+            or(it.plain.as_ref().map(|plain| plain.bound_per_s), 0),
             it.cpu_us,
             it.sink_us,
             it.rest_us,

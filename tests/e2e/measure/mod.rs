@@ -60,9 +60,14 @@ fn play(kind: &Kind, shape: &Shape, round: usize) -> Figure {
     let plain = shape.has_ceiling.then(|| {
         publish(&mut *broker, shape, &queues, &sink);
         let _on = pin(ROUTER_CORE);
-        let start = Instant::now();
+        let me = std::process::id();
+        let (start, machine, own) = (Instant::now(), machine_cpu(), process_cpu(me));
         broker.plain(&queues, shape.messages);
-        start.elapsed()
+        Plain {
+            took: start.elapsed(),
+            cpu: process_cpu(me).saturating_sub(own),
+            machine_cpu: machine_cpu().saturating_sub(machine),
+        }
     });
     publish(&mut *broker, shape, &queues, &sink);
     let routed = route(&*broker, shape, &queues, &dir, &sink);
@@ -89,6 +94,14 @@ fn publish(broker: &mut dyn Broker, shape: &Shape, queues: &[String], sink: &Sin
         let drafts: Vec<Draft> = (0..each).map(draft).collect();
         broker.publish(queue, &drafts);
     }
+}
+
+/// What the plain client did with the messages.
+pub(crate) struct Plain {
+    took: Duration,
+    cpu: Duration,
+    /// The client's and the server's.
+    machine_cpu: Duration,
 }
 
 /// What the router did with the messages.
