@@ -88,7 +88,7 @@ queue-faults: setup ## Kill, end, starve and flood the router on its own queue: 
 broker-faults: setup ## Kill each broker, and its router: BROKER_KILLS=30 MESSAGES=100000, KIND=nats for one
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
-	KILLS=$(BROKER_KILLS) MESSAGES=$(MESSAGES) AT_ONCE=3 CORELANE_BIN=$(CURDIR)/target/release/corelane \
+	KILLS=$(BROKER_KILLS) MESSAGES=$(MESSAGES) CORELANE_BIN=$(CURDIR)/target/release/corelane \
 	  $(CARGO) test -q -p corelane --test e2e -- $(KIND) 'kills under load' 2>&1 | tee $(RUN)/faults-brokers$(addprefix -,$(KIND)).log
 
 arithmetic: setup ## So many messages of so many groups at 100 ms each: expected and measured, and off fails

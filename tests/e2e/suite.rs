@@ -12,8 +12,8 @@ use crate::cases::{CASES, Case};
 use crate::stage::Stage;
 use crate::support::faults::count;
 
-/// Kinds at once: what two cores bear. `AT_ONCE` in the environment changes it: runs of kills wait more than they work.
-const AT_ONCE: u64 = 2;
+/// Kinds at once: what two cores bear, since cases wait more than they work. `AT_ONCE` in the environment changes it.
+const AT_ONCE: u64 = 3;
 
 /// What a case came to.
 #[derive(Clone, Debug)]

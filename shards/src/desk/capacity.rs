@@ -23,6 +23,9 @@ const ROOM_WAIT_RATE_MAX_S: u32 = 10;
 /// The same while the pool's pace is not known: short, because the pool may well be fast.
 const ROOM_WAIT_UNKNOWN_S: u32 = 2;
 
+/// While every permit is in use, less than this part of what may be here is not asked for.
+const FEW: u32 = 4;
+
 /// Shorter times are too short to measure a pace by.
 const PACE_MIN: Duration = Duration::from_millis(10);
 
@@ -96,9 +99,9 @@ impl PoolDesk {
 
     /// How many more are worth asking for: while every permit is in use, more than `prefetch` waiting
     /// messages per permit would only grow old here, with leases to extend and caches to fill; and a hundred pools that
-    /// each began with all they may hold would fill the memory. A permit whose ack
-    /// is on its way counts as in use: where acks are slower than calls, the source sets the pace, and a crash
-    /// repeats no more than the pool may hold.
+    /// each began with all they may hold would fill the memory. A permit whose ack is on its way counts as in use:
+    /// where acks are slower than calls, the source sets the pace, and a crash repeats no more than the pool may hold.
+    /// And while enough waits here, a few are not worth a question: a hundred queues would ask for one message at a time.
     #[must_use]
     pub fn wants(&self, lease: Option<Duration>, prefetch: u32) -> u32 {
         let (used, limit) = self.shared.permits.usage();
@@ -109,7 +112,9 @@ impl PoolDesk {
             return free.min(unused.max(self.held).max(PoolSpec::CAPACITY_MIN));
         }
         let enough = u32::from(limit).saturating_mul(prefetch.saturating_add(1)).max(PoolSpec::CAPACITY_MIN);
-        free.min(enough.saturating_sub(self.held + self.unkept))
+        let missing = free.min(enough.saturating_sub(self.held + self.unkept));
+        let few = enough.min(self.limit(lease)) / FEW;
+        if missing < few { 0 } else { missing }
     }
 
     /// How many of a share of `share` messages it takes (N1).
@@ -270,6 +275,10 @@ mod tests {
         pool.held = 50;
         assert_eq!(pool.wants(None, 2), 0);
         assert_eq!(pool.wants(None, 20), 160, "the router document's whole capacity");
+        pool.held = 39;
+        assert_eq!(pool.wants(None, 2), 0, "a few: they can wait, for others wait here");
+        pool.held = 38;
+        assert_eq!(pool.wants(None, 2), 12, "a quarter of 50");
     }
 
     #[test]

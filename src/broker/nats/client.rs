@@ -135,6 +135,10 @@ impl Session {
     }
 
     async fn hear(&self, from: &RefCell<Subscriber>, wait: Duration) -> Heard {
+        // Most are here already: no timer for those.
+        if let Poll::Ready(message) = poll(from, &mut Context::from_waker(Waker::noop())) {
+            return message.map_or(Heard::Gone, Heard::Message);
+        }
         let mut signs = self.signs.clone();
         tokio::select! {
             biased;
@@ -234,15 +238,25 @@ impl Session {
         left
     }
 
-    /// Tells the server what became of messages, all at once, and waits until it has answered each. `true`: it has
-    /// taken it. Several may be under way; they are told in the order in which they began.
+    /// Tells the server what became of messages, all at once, and waits until it has answered. `true`: it has taken it.
+    /// The server works a consumer's words off in order, so the last is asked about and stands for those before it: the
+    /// last ack and the last of the rest, because a cluster keeps acks by another way. Several may be under way; they are
+    /// told in the order in which they began.
     pub(super) async fn tell(&self, words: Vec<(Subject, Bytes)>, until: Instant) -> Vec<bool> {
+        let is_ack: Vec<bool> = words.iter().map(|(_, word)| *word == wire::ACK).collect();
+        let lasts = [true, false].map(|kind| is_ack.iter().rposition(|&it| it == kind));
         let one_after_another = self.telling.lock().await;
-        let (turn, first) = self.ledger.open(words.len());
-        let mut sent = true;
-        for ((subject, word), number) in words.into_iter().zip(first..) {
-            let reply = Subject::from(format!("{}.told.{number}", self.inbox));
-            sent &= self.client.publish_with_reply(subject, reply, word).await.is_ok();
+        let (turn, first) = self.ledger.open(lasts.iter().flatten().count());
+        let (mut sent, mut number) = (true, first);
+        for (at, (subject, word)) in words.into_iter().enumerate() {
+            let told = if lasts.contains(&Some(at)) {
+                let reply = Subject::from(format!("{}.told.{number}", self.inbox));
+                number += 1;
+                self.client.publish_with_reply(subject, reply, word).await
+            } else {
+                self.client.publish(subject, word).await
+            };
+            sent &= told.is_ok();
         }
         drop(one_after_another);
         let mut signs = self.signs.clone();
@@ -252,7 +266,11 @@ impl Session {
             _ = signs.wait_for(|signs| signs.lost) => {}
             () = tokio::time::sleep_until(until) => {}
         }
-        self.ledger.close(&turn)
+        let taken = self.ledger.close(&turn);
+        // Numbers were given in the order of the words, whichever kind came first.
+        let acks_first = lasts[0].is_some_and(|ack| lasts[1].is_none_or(|other| ack < other));
+        let of = |kind: bool| if kind == acks_first { taken.first() } else { taken.last() };
+        is_ack.into_iter().map(|kind| of(kind).copied().unwrap_or(false)).collect()
     }
 
     /// Messages that wait; `None` = the server does not say.

@@ -186,7 +186,8 @@ impl NatsQueue {
         let now = Clock.now();
         let lease = self.spec.get().lease.unwrap_or(LEASE_DEFAULT);
         let handle = Handle {
-            subject: subject.clone(),
+            // A copy: the client's own is a slice of what it read at once, and one message would keep all of that.
+            subject: subject.as_str().into(),
             consumer_seq: delivery.consumer_seq,
             lease_until: now + lease,
             given_up: None,

@@ -13,6 +13,7 @@ use futures_lite::StreamExt;
 use serde_json::Value;
 
 use crate::broker::{Broker, Counts, Draft};
+use crate::stage::SOON;
 use crate::support::nats::NatsServer;
 use crate::support::router::request;
 
@@ -59,7 +60,10 @@ impl Nats {
         self.runtime.block_on(async {
             let options = ConnectOptions::new().user_and_password(USER.into(), PASSWORD.into());
             let client = options.connect(self.server.address.to_string()).await.expect("nats: it accepts us");
-            work(async_nats::jetstream::new(client)).await
+            let mut jetstream = async_nats::jetstream::new(client);
+            // Each message is synced to the disk, and others use it too.
+            jetstream.set_timeout(SOON);
+            work(jetstream).await
         })
     }
 

@@ -10,6 +10,8 @@ use crate::support::wait::until;
 
 /// Calls in flight in these cases: what a cut can double.
 const CONCURRENCY: usize = 8;
+/// What an answer that was not heard leaves hidden comes back this soon.
+const LEASE: Duration = Duration::from_secs(5);
 const FLAGS: [&str; 6] =
     ["--pool", "DEFAULT-POOL=8", "--set", "health.interval=1s", "--set", "health.poll-age-max=20s"];
 
@@ -21,7 +23,7 @@ fn wait_error(router: &Router, queue: &str) -> String {
 
 /// The server crashes under load and comes back.
 pub(super) fn broker_restart(stage: &mut Stage<'_>) -> String {
-    let queue = stage.queue("q");
+    let queue = stage.queue_leased(LEASE);
     let drafts = stage.drafts(0, 400, 10, "/slow?ms=10");
     stage.publish(&queue, &drafts);
     let _router = stage.router(&[&queue], &FLAGS);
@@ -42,7 +44,7 @@ pub(super) fn broker_restart(stage: &mut Stage<'_>) -> String {
 
 /// The connection breaks again and again while messages flow.
 pub(super) fn connection_cut(stage: &mut Stage<'_>) -> String {
-    let queue = stage.queue("q");
+    let queue = stage.queue_leased(LEASE);
     let drafts = stage.drafts(0, 400, 10, "/slow?ms=10");
     stage.publish(&queue, &drafts);
     let proxy = Proxy::new(stage.broker.address());
