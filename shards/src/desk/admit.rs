@@ -441,9 +441,11 @@ impl Desk {
         );
         self.start_lease(slot, now);
         self.bytes += bytes;
-        self.groups.entry(lane).or_default().held += 1;
+        let group = self.groups.entry(lane).or_default();
+        group.held += 1;
+        let is_first = group.held == 1;
         if let Some(pool) = self.pools.get_mut(lane.pool) {
-            pool.on_admitted(now);
+            pool.on_admitted(is_first, now);
         }
         let mut flags = Flags::default();
         if arrival.high_priority {

@@ -26,6 +26,9 @@ const ROOM_WAIT_UNKNOWN_S: u32 = 2;
 /// While every permit is in use, less than this part of what may be here is not asked for.
 const FEW: u32 = 4;
 
+/// Permits that are free for so long while groups are here for all of them: those groups wait for something else.
+const BLOCKED_AFTER: Duration = Duration::from_millis(20);
+
 /// Shorter times are too short to measure a pace by.
 const PACE_MIN: Duration = Duration::from_millis(10);
 
@@ -48,6 +51,10 @@ pub struct PoolDesk {
     pub shared: Arc<PoolShared>,
     /// Messages held for it.
     pub held: u32,
+    /// Groups that they are of: as many could run at once.
+    groups: u32,
+    /// When a message last came or went.
+    moved_at: Moment,
     /// Delivered ones whose acks are on their way: a crash would repeat them.
     pub unkept: u32,
     /// Shards that have not reported it drained yet; 0 = not draining.
@@ -69,6 +76,8 @@ impl PoolDesk {
             spec,
             shared,
             held: 0,
+            groups: 0,
+            moved_at: now,
             unkept: 0,
             draining: 0,
             successor: None,
@@ -103,11 +112,14 @@ impl PoolDesk {
     /// where acks are slower than calls, the source sets the pace, and a crash repeats no more than the pool may hold.
     /// And while enough waits here, a few are not worth a question: a hundred queues would ask for one message at a time.
     #[must_use]
-    pub fn wants(&self, lease: Option<Duration>, prefetch: u32) -> u32 {
+    pub fn wants(&self, lease: Option<Duration>, prefetch: u32, now: Moment) -> u32 {
         let (used, limit) = self.shared.permits.usage();
         let free = self.free(lease);
-        if u32::from(used) + self.unkept < u32::from(limit) {
-            // Permits are free: for all of them, and where groups keep them so, twice as many at each look.
+        let is_free = u32::from(used) + self.unkept < u32::from(limit);
+        // Groups that are here and have not started will use what is free, unless they wait for something else.
+        let will_be_used = self.groups >= u32::from(limit) && now.since(self.moved_at) < BLOCKED_AFTER;
+        if is_free && !will_be_used {
+            // For all of them, and where groups keep them so, twice as many at each look.
             let unused = u32::from(limit.saturating_sub(used));
             return free.min(unused.max(self.held).max(PoolSpec::CAPACITY_MIN));
         }
@@ -130,8 +142,11 @@ impl PoolDesk {
         }
     }
 
-    /// A message was admitted. The pace of an idle pool says nothing: it is measured anew.
-    pub fn on_admitted(&mut self, now: Moment) {
+    /// A message was admitted, perhaps the first of its group. The pace of an idle pool says nothing: it is measured
+    /// anew.
+    pub fn on_admitted(&mut self, is_first: bool, now: Moment) {
+        self.groups += u32::from(is_first);
+        self.moved_at = now;
         if self.held == 0 {
             self.pace.since = now;
             self.pace.count = 0;
@@ -139,9 +154,11 @@ impl PoolDesk {
         self.held += 1;
     }
 
-    /// A message was settled.
+    /// A message was settled, perhaps the last of its group.
     #[expect(clippy::cast_precision_loss, reason = "a pace is an estimate")]
-    pub fn on_settled(&mut self, now: Moment) {
+    pub fn on_settled(&mut self, was_last: bool, now: Moment) {
+        self.groups -= u32::from(was_last);
+        self.moved_at = now;
         self.held -= 1;
         self.pace.count += 1;
         let passed = now.since(self.pace.since);
@@ -262,34 +279,54 @@ mod tests {
     fn a_busy_pool_is_given_no_more_than_it_will_need_soon() {
         let mut pool = pool(10, None);
         pool.held = 30;
-        assert_eq!(pool.wants(None, 2), 50, "permits are free: another group may use them");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 50, "permits are free: another group may use them");
         pool.held = 100;
-        assert_eq!(pool.wants(None, 2), 100, "still free: twice as many");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 100, "still free: twice as many");
         pool.held = 150;
-        assert_eq!(pool.wants(None, 2), 60, "up to all that it may hold");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 60, "up to all that it may hold");
         pool.held = 30;
         for _ in 0..10 {
             assert!(pool.shared.permits.try_take(crate::model::ShardId(0)));
         }
-        assert_eq!(pool.wants(None, 2), 20, "all in use: up to the floor of 50");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 20, "all in use: up to the floor of 50");
         pool.held = 50;
-        assert_eq!(pool.wants(None, 2), 0);
-        assert_eq!(pool.wants(None, 20), 160, "the router document's whole capacity");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 0);
+        assert_eq!(pool.wants(None, 20, Moment::ZERO), 160, "the router document's whole capacity");
         pool.held = 39;
-        assert_eq!(pool.wants(None, 2), 0, "a few: they can wait, for others wait here");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 0, "a few: they can wait, for others wait here");
         pool.held = 38;
-        assert_eq!(pool.wants(None, 2), 12, "a quarter of 50");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 12, "a quarter of 50");
+    }
+
+    #[test]
+    fn groups_that_are_about_to_start_count_as_calls_in_flight() {
+        let mut pool = pool(64, None);
+        for _ in 0..192 {
+            pool.on_admitted(true, Moment::ZERO);
+        }
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 0, "its shard has not started them yet, but will");
+        let later = Moment::ZERO + BLOCKED_AFTER;
+        assert_eq!(pool.wants(None, 2, later), 192, "they wait for something else: others may run");
+        let mut few = super::tests::pool(64, None);
+        for n in 0..192 {
+            few.on_admitted(n < 63, Moment::ZERO);
+        }
+        assert_eq!(few.wants(None, 2, Moment::ZERO), 192, "one permit more than groups");
     }
 
     #[test]
     fn acks_on_their_way_count_as_calls_in_flight() {
         let mut pool = pool(10, None);
         (pool.held, pool.unkept) = (20, 9);
-        assert_eq!(pool.wants(None, 2), 50, "a permit is free");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 50, "a permit is free");
         pool.unkept = 10;
-        assert_eq!(pool.wants(None, 2), 20, "none is: up to the floor of 50, what is unkept included");
+        assert_eq!(
+            pool.wants(None, 2, Moment::ZERO),
+            20,
+            "none is: up to the floor of 50, what is unkept included"
+        );
         pool.unkept = 30;
-        assert_eq!(pool.wants(None, 2), 0, "the source must keep some first");
+        assert_eq!(pool.wants(None, 2, Moment::ZERO), 0, "the source must keep some first");
     }
 
     #[test]
@@ -298,7 +335,7 @@ mod tests {
         assert_eq!(pool.room_wait_s(10), 2, "nothing measured yet");
         pool.held = 100;
         for n in 0..=20 {
-            pool.on_settled(Moment::ZERO + Duration::from_millis(n * 100));
+            pool.on_settled(false, Moment::ZERO + Duration::from_millis(n * 100));
         }
         assert_eq!(pool.room_wait_s(10), 1);
         assert_eq!(pool.room_wait_s(50), 5, "ten a second");

@@ -436,7 +436,8 @@ impl Desk {
             return state.spec.batch_max.min(PoolSpec::CAPACITY_MIN as usize);
         }
         let pools = state.recent.iter().filter_map(|&pool| self.pools.get(pool));
-        let free: usize = pools.map(|pool| pool.wants(state.spec.lease, self.tuning.prefetch) as usize).sum();
+        let free: usize =
+            pools.map(|pool| pool.wants(state.spec.lease, self.tuning.prefetch, now) as usize).sum();
         free.min(state.spec.batch_max)
     }
 

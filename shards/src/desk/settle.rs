@@ -44,14 +44,16 @@ impl Desk {
         let entry = self.tracker.at(slot);
         let lane = entry.lane;
         self.bytes -= entry.bytes as usize;
-        if let Some(pool) = self.pools.get_mut(lane.pool) {
-            pool.on_settled(now);
-        }
+        let mut was_last = false;
         if let Some(group) = self.groups.get_mut(&lane) {
             group.held -= 1;
-            if group.held == 0 {
+            was_last = group.held == 0;
+            if was_last {
                 self.groups.remove(&lane);
             }
+        }
+        if let Some(pool) = self.pools.get_mut(lane.pool) {
+            pool.on_settled(was_last, now);
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Address {
 }
 
 /// How to say who we are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Auth {
     Nobody,
     Password(String, Secret),
@@ -56,6 +56,12 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// Do both go to the same servers as the same user?
+    pub(super) fn is_same_line(&self, other: &Self) -> bool {
+        (&self.servers, &self.auth, &self.ca, &self.identity)
+            == (&other.servers, &other.auth, &other.ca, &other.identity)
+    }
+
     /// Reads a URI.
     ///
     /// # Errors

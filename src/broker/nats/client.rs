@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::RawMessageErrorKind;
-use async_nats::{Client, Message, Subject, Subscriber};
+use async_nats::{Message, Subject, Subscriber};
 use bytes::Bytes;
 use futures_lite::Stream;
 use shards::clock::{Clock, Moment};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::connect::{Signs, ask, away, bind, connect};
+use super::connect::{ask, away, bind};
 use super::ledger::Ledger;
+use super::line::{Line, line};
 use super::wire::{self, Consumer, GivenUp, Status};
 use crate::ingress::ReceiveError;
 
@@ -65,8 +66,7 @@ pub(super) enum Pulled {
 
 /// A connection, bound to its consumer.
 pub(super) struct Session {
-    client: Client,
-    signs: watch::Receiver<Signs>,
+    line: Rc<Line>,
     /// The consumer as it was when we connected.
     pub(super) consumer: Consumer,
     /// Its source has said that it connected.
@@ -94,9 +94,10 @@ impl Session {
         lease: Duration,
         settled_at: Moment,
     ) -> Result<Self, ReceiveError> {
-        let (client, signs) = connect(address).await?;
+        let line = line(address).await?;
+        let Line { client, signs, .. } = &*line;
         tokio::time::sleep(settled_at.since(Clock.now())).await;
-        let consumer = bind(&client, &signs, address, lease).await?;
+        let consumer = bind(client, signs, address, lease).await?;
         let inbox = client.new_inbox();
         let Address { stream, consumer: name, .. } = address;
         let news = format!("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{name}");
@@ -118,15 +119,19 @@ impl Session {
             news: RefCell::new(Some(news)),
             pull: Cell::new(None),
             pulls: Cell::new(0),
-            client,
-            signs,
             consumer,
             inbox,
+            line,
         })
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.signs.borrow().lost
+        self.line.is_lost()
+    }
+
+    /// It is of no use; neither is its connection to those who come.
+    pub(super) fn wear(&self) {
+        self.line.wear();
     }
 
     /// Until when the server may hand over what was asked for.
@@ -139,7 +144,7 @@ impl Session {
         if let Poll::Ready(message) = poll(from, &mut Context::from_waker(Waker::noop())) {
             return message.map_or(Heard::Gone, Heard::Message);
         }
-        let mut signs = self.signs.clone();
+        let mut signs = self.line.signs.clone();
         tokio::select! {
             biased;
             message = poll_fn(|context| poll(from, context)) => message.map_or(Heard::Gone, Heard::Message),
@@ -173,13 +178,13 @@ impl Session {
     async fn start_pull(&self, max: usize) -> Option<Pull> {
         let config = &self.consumer.config;
         let expires = config.expires_max(EXPIRES);
-        let largest = self.client.max_payload() + FRAME_BYTES;
+        let largest = self.line.client.max_payload() + FRAME_BYTES;
         let body = wire::pull(max, expires, config.bytes_max(PULL_BYTES.max(largest)));
         let number = self.pulls.replace(self.pulls.get() + 1);
         let pull = Pull { number, left: max, until: Clock.now() + expires + LATE };
         self.pull.set(Some(pull));
         let reply = Subject::from(format!("{}.pull.{number}", self.inbox));
-        self.client.publish_with_reply(self.next.clone(), reply, body).await.ok()?;
+        self.line.client.publish_with_reply(self.next.clone(), reply, body).await.ok()?;
         Some(pull)
     }
 
@@ -252,14 +257,14 @@ impl Session {
             let told = if lasts.contains(&Some(at)) {
                 let reply = Subject::from(format!("{}.told.{number}", self.inbox));
                 number += 1;
-                self.client.publish_with_reply(subject, reply, word).await
+                self.line.client.publish_with_reply(subject, reply, word).await
             } else {
-                self.client.publish(subject, word).await
+                self.line.client.publish(subject, word).await
             };
             sent &= told.is_ok();
         }
         drop(one_after_another);
-        let mut signs = self.signs.clone();
+        let mut signs = self.line.signs.clone();
         tokio::select! {
             biased;
             () = turn.answered(), if sent => {}
@@ -276,7 +281,7 @@ impl Session {
     /// Messages that wait; `None` = the server does not say.
     pub(super) async fn depth(&self) -> Option<u64> {
         let what = format!("CONSUMER.INFO.{}.{}", self.stream, self.name);
-        let asked = ask(&self.client, &self.signs, what, Bytes::new());
+        let asked = ask(&self.line.client, &self.line.signs, what, Bytes::new());
         let answer = tokio::time::timeout(DEPTH_MAX, asked).await.ok()?.ok()?;
         Some(answer.num_pending)
     }
@@ -302,7 +307,7 @@ impl Session {
 
     /// A message by its place in the stream; `Ok(None)` = it is not there any more.
     pub(super) async fn stored(&self, stream_seq: u64) -> Result<Option<StreamMessage>, String> {
-        let jetstream = async_nats::jetstream::new(self.client.clone());
+        let jetstream = async_nats::jetstream::new(self.line.client.clone());
         let stream = jetstream.get_stream_no_info(&self.stream).await.map_err(|error| error.to_string())?;
         match stream.get_raw_message(stream_seq).await {
             Ok(message) => Ok(Some(message)),

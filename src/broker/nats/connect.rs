@@ -139,23 +139,27 @@ pub(super) async fn ask(
     what: String,
     body: Bytes,
 ) -> Result<Consumer, Fault> {
-    let answer =
-        client.request(format!("$JS.API.{what}"), body).await.map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => {
-                Fault::Away("no JetStream answers: is it enabled there?".into())
-            }
-            kind => match signs.borrow().complaint.clone() {
-                Some(text) if text.to_ascii_lowercase().contains("permissions violation") => {
-                    Fault::Forbidden(text)
-                }
-                _ => Fault::Away(format!("ask JetStream: {kind}")),
-            },
-        })?;
+    let asked = format!("$JS.API.{what}");
+    let answer = client.request(asked.clone(), body).await.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => Fault::Away("no JetStream answers: is it enabled there?".into()),
+        kind => match signs.borrow().complaint.clone() {
+            Some(text) if is_forbidden(&text, &asked) => Fault::Forbidden(text),
+            _ => Fault::Away(format!("ask JetStream: {kind}")),
+        },
+    })?;
     match serde_json::from_slice(&answer.payload) {
         Ok(Reply::Consumer(consumer)) => Ok(*consumer),
         Ok(Reply::Refused { error }) => Err(Fault::Refused(error)),
         Err(error) => Err(Fault::Away(format!("JetStream's answer can't be read: {error}"))),
     }
+}
+
+/// Does the server's complaint say that we may not ask this, or may not hear answers? Others complain on this connection
+/// too.
+fn is_forbidden(complaint: &str, subject: &str) -> bool {
+    let (complaint, subject) = (complaint.to_ascii_lowercase(), subject.to_ascii_lowercase());
+    complaint.contains("permissions violation")
+        && (complaint.contains(&subject) || complaint.contains("_inbox"))
 }
 
 /// The consumer, made if it is not there and may be made.

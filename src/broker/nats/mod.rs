@@ -13,6 +13,7 @@ mod connect;
 mod group;
 mod handles;
 mod ledger;
+mod line;
 mod settle;
 mod wire;
 
@@ -293,6 +294,7 @@ impl Source for NatsQueue {
             }
             Pulled::Messages => Ok(batch),
             Pulled::Broken(why) => {
+                session.wear();
                 self.leave(&session);
                 // What came is ours all the same; the next receive connects anew.
                 if batch.is_empty() { Err(away(&self.address, why)) } else { Ok(batch) }

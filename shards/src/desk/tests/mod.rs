@@ -318,7 +318,7 @@ fn a_full_pool_gives_its_share_back_whole_and_is_not_polled() {
     let many: Vec<(u32, &str)> = many.iter().map(|(n, group)| (*n, group.as_str())).collect();
     bench.arrive(&many);
     assert_eq!(bench.runs().len(), 50);
-    assert_eq!(bench.desk.room(bench.source, bench.now), 1);
+    assert_eq!(bench.desk.room(bench.source, bench.now), 0, "enough waits");
     bench.arrive(&[(100, "a"), (101, "b")]);
     assert!(bench.runs().is_empty(), "N1");
     assert_eq!(bench.out.warnings, [Warning::QueueFull { code: "P".into(), count: 2 }]);
