@@ -27,7 +27,7 @@ const ROOM_WAIT_UNKNOWN_S: u32 = 2;
 const FEW: u32 = 4;
 
 /// Permits that are free for so long while groups are here for all of them: those groups wait for something else.
-const BLOCKED_AFTER: Duration = Duration::from_millis(20);
+const BLOCKED_AFTER: Duration = Duration::from_millis(250);
 
 /// Shorter times are too short to measure a pace by.
 const PACE_MIN: Duration = Duration::from_millis(10);
