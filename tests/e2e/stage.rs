@@ -1,5 +1,6 @@
 //! What a case plays on: a broker, a directory, a sink with its log, and routers over the case's queues.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -125,14 +126,18 @@ impl<'a> Stage<'a> {
 
     /// Waits until the broker keeps nothing of a queue; what it said last.
     pub(crate) fn wait_empty(&mut self, queue: &str) -> Counts {
-        let mut counts = self.broker.counts(queue);
+        self.wait_empty_within(queue, SOON)
+    }
+
+    pub(crate) fn wait_empty_within(&mut self, queue: &str, max: Duration) -> Counts {
+        let counts = Cell::new(self.broker.counts(queue));
         let (dir, broker) = (&self.dir, &mut *self.broker);
         let mut is_empty = || {
-            counts = broker.counts(queue);
-            counts.left == 0
+            counts.set(broker.counts(queue));
+            counts.get().left == 0
         };
-        until(SOON, "the queue is empty", &mut is_empty, || dir.logs());
-        counts
+        until(max, "the queue is empty", &mut is_empty, || (counts.get(), dir.logs()));
+        counts.get()
     }
 
     /// Has all that was published judged by the program that reads nothing but logs.

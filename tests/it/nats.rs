@@ -123,6 +123,36 @@ fn a_consumer_that_hands_over_one_at_a_time_does_not_stall() {
     });
 }
 
+/// What the adapter relies on: the server works a consumer's words off in order, and answers those that change nothing.
+#[test]
+fn the_answer_to_a_turns_last_ack_stands_for_all_of_them() {
+    let server = NatsServer::start("");
+    run(async {
+        let jetstream = prepare(&server, pull::Config::default(), 500).await;
+        let queue = queue(&format!("nats://{}/S/C", server.address));
+        let batch = some(&queue, 500).await;
+        let all = receipts(&batch);
+        assert!(all.len() >= 100, "{}", all.len());
+        let extend = |&receipt: &Receipt| (receipt, Tell::Extend { ticket: Ticket::default() });
+        let words = all.iter().copied().map(ack).chain(all.iter().map(extend)).collect();
+        let answers = queue.settle(words).await;
+        let is_done = |answer: &Answer| {
+            matches!(answer, Answer::Closed { done: true, .. } | Answer::Extended { done: true, .. })
+        };
+        assert!(answers.len() == 2 * all.len() && answers.iter().all(is_done), "{answers:?}");
+        let stream = jetstream.get_stream("S").await.expect("the stream");
+        let mut consumer: async_nats::jetstream::consumer::PullConsumer =
+            stream.get_consumer("C").await.expect("the consumer");
+        let told = consumer.info().await.expect("it tells").clone();
+        assert_eq!(told.num_ack_pending, 0, "the last was answered, so every one was worked off");
+        publish(&jetstream, 500, 1).await;
+        let mut more = consumer.fetch().max_messages(1).messages().await.expect("messages");
+        let message = futures_lite::StreamExt::next(&mut more).await.expect("one more").expect("a message");
+        message.double_ack().await.expect("answered");
+        message.double_ack().await.expect("answered again, though it is gone");
+    });
+}
+
 #[test]
 fn what_comes_late_to_a_pull_belongs_to_the_next_receive_or_goes_back() {
     let server = NatsServer::start("");

@@ -275,7 +275,7 @@ impl Session {
         // Numbers were given in the order of the words, whichever kind came first.
         let acks_first = lasts[0].is_some_and(|ack| lasts[1].is_none_or(|other| ack < other));
         let of = |kind: bool| if kind == acks_first { taken.first() } else { taken.last() };
-        is_ack.into_iter().map(|kind| of(kind).copied().unwrap_or(false)).collect()
+        is_ack.into_iter().map(|kind| sent && of(kind).copied().unwrap_or(false)).collect()
     }
 
     /// Messages that wait; `None` = the server does not say.

@@ -57,8 +57,9 @@ fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<
         );
     }
     let all = usize::try_from(kills * slice).expect("few");
-    stage.wait_delivered_within(all, SOON + PER_MESSAGE * u32::try_from(all).expect("few"));
-    stage.wait_empty(&queue);
+    let max = SOON + PER_MESSAGE * u32::try_from(all).expect("few");
+    stage.wait_delivered_within(all, max);
+    stage.wait_empty_within(&queue, max);
     let each = HELD_MAX + stage.broker.acks_forgotten();
     let bound = usize::try_from(each * kills).expect("few");
     let verdict = stage.judge(bound);
