@@ -52,7 +52,7 @@ pub struct PoolDesk {
     /// Messages held for it.
     pub held: u32,
     /// Groups that they are of: as many could run at once.
-    groups: u32,
+    pub(super) groups: u32,
     /// When a message last came or went.
     moved_at: Moment,
     /// Delivered ones whose acks are on their way: a crash would repeat them.

@@ -327,6 +327,24 @@ fn a_full_pool_gives_its_share_back_whole_and_is_not_polled() {
 }
 
 #[test]
+fn a_pool_counts_the_groups_that_are_here() {
+    let mut bench = Bench::new(batch(), 1);
+    let groups = |bench: &Bench| {
+        let pool = bench.desk.pools.find(b"P").and_then(|id| bench.desk.pools.get(id));
+        pool.map_or(0, |pool| pool.groups)
+    };
+    bench.arrive(&[(1, "a"), (2, "a"), (3, "b")]);
+    let mut runs = bench.runs();
+    assert_eq!(groups(&bench), 2);
+    bench.settle(runs.remove(0), Verdict::Ack);
+    assert_eq!(groups(&bench), 2, "one of a is left");
+    for envelope in runs {
+        bench.settle(envelope, Verdict::Ack);
+    }
+    assert_eq!(groups(&bench), 0);
+}
+
+#[test]
 fn a_group_may_not_fill_the_pool_and_what_follows_waits_with_it() {
     let tuning = DeskTuning { group_buffer_max: Some(2), ..DeskTuning::default() };
     let mut bench = Bench::tuned(batch(), 9, tuning);
