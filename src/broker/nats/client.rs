@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::connect::{ask, away, bind};
-use super::ledger::Ledger;
+use super::ledger::{Lasts, Ledger};
 use super::line::{Line, line};
 use super::wire::{self, Consumer, GivenUp, Status};
 use crate::ingress::ReceiveError;
@@ -248,13 +248,12 @@ impl Session {
     /// last ack and the last of the rest, because a cluster keeps acks by another way. Several may be under way; they are
     /// told in the order in which they began.
     pub(super) async fn tell(&self, words: Vec<(Subject, Bytes)>, until: Instant) -> Vec<bool> {
-        let is_ack: Vec<bool> = words.iter().map(|(_, word)| *word == wire::ACK).collect();
-        let lasts = [true, false].map(|kind| is_ack.iter().rposition(|&it| it == kind));
+        let lasts = Lasts::of(words.iter().map(|(_, word)| *word == wire::ACK));
         let one_after_another = self.telling.lock().await;
-        let (turn, first) = self.ledger.open(lasts.iter().flatten().count());
+        let (turn, first) = self.ledger.open(lasts.count());
         let (mut sent, mut number) = (true, first);
         for (at, (subject, word)) in words.into_iter().enumerate() {
-            let told = if lasts.contains(&Some(at)) {
+            let told = if lasts.is_asked_about(at) {
                 let reply = Subject::from(format!("{}.told.{number}", self.inbox));
                 number += 1;
                 self.line.client.publish_with_reply(subject, reply, word).await
@@ -271,11 +270,8 @@ impl Session {
             _ = signs.wait_for(|signs| signs.lost) => {}
             () = tokio::time::sleep_until(until) => {}
         }
-        let taken = self.ledger.close(&turn);
-        // Numbers were given in the order of the words, whichever kind came first.
-        let acks_first = lasts[0].is_some_and(|ack| lasts[1].is_none_or(|other| ack < other));
-        let of = |kind: bool| if kind == acks_first { taken.first() } else { taken.last() };
-        is_ack.into_iter().map(|kind| sent && of(kind).copied().unwrap_or(false)).collect()
+        let answers = self.ledger.close(&turn);
+        lasts.taken(if sent { &answers } else { &[] })
     }
 
     /// Messages that wait; `None` = the server does not say.

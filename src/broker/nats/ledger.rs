@@ -5,6 +5,37 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
+/// Which words of a turn are asked about: the last of each kind, which stands for those of its kind before it.
+pub(super) struct Lasts {
+    is_ack: Vec<bool>,
+    ack: Option<usize>,
+    other: Option<usize>,
+}
+
+impl Lasts {
+    /// `words`: for each, whether it is an ack.
+    pub(super) fn of(words: impl Iterator<Item = bool>) -> Self {
+        let is_ack: Vec<bool> = words.collect();
+        let last = |kind| is_ack.iter().rposition(|&it| it == kind);
+        Self { ack: last(true), other: last(false), is_ack }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        [self.ack, self.other].iter().flatten().count()
+    }
+
+    pub(super) fn is_asked_about(&self, at: usize) -> bool {
+        [self.ack, self.other].contains(&Some(at))
+    }
+
+    /// What the server has taken, by the answers in the order in which they were asked for.
+    pub(super) fn taken(&self, answers: &[bool]) -> Vec<bool> {
+        let acks_first = self.ack.is_some_and(|ack| self.other.is_none_or(|other| ack < other));
+        let of = |is_ack| if is_ack == acks_first { answers.first() } else { answers.last() };
+        self.is_ack.iter().map(|&is_ack| of(is_ack).copied().unwrap_or(false)).collect()
+    }
+}
+
 /// Words told together.
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -72,6 +103,29 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_of_each_kind_stands_for_those_before_it() {
+        const ACK: bool = true;
+        const NAK: bool = false;
+        /// The words, those asked about, the answers, what was taken.
+        type Row = (&'static [bool], &'static [usize], &'static [bool], &'static [bool]);
+        let rows: [Row; 7] = [
+            (&[], &[], &[], &[]),
+            (&[ACK, ACK, ACK], &[2], &[true], &[true, true, true]),
+            (&[ACK, ACK, ACK], &[2], &[false], &[false, false, false]),
+            (&[ACK, NAK, ACK], &[1, 2], &[false, true], &[true, false, true]),
+            (&[NAK, ACK, NAK], &[1, 2], &[true, false], &[false, true, false]),
+            (&[NAK, NAK], &[1], &[true], &[true, true]),
+            (&[ACK, NAK], &[0, 1], &[], &[false, false]),
+        ];
+        for (words, asked, answers, taken) in rows {
+            let lasts = Lasts::of(words.iter().copied());
+            let about: Vec<usize> = (0..words.len()).filter(|&at| lasts.is_asked_about(at)).collect();
+            assert_eq!((about.as_slice(), lasts.count()), (asked, asked.len()), "{words:?}");
+            assert_eq!(lasts.taken(answers), taken, "{words:?} answered {answers:?}");
+        }
+    }
 
     #[test]
     fn each_turn_gets_its_own_answers_in_any_order() {
