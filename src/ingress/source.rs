@@ -103,6 +103,9 @@ pub trait Source {
 
     /// Waits for up to `max` messages; empty when a long poll ran out. Never cancelled once begun:
     /// what a broker hands to an abandoned call stays hidden for a whole lease.
+    ///
+    /// Messages come in the queue's order, also those that came back while no one received: the desk keeps the order of
+    /// what it has seen, and knows nothing of what was before it.
     async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError>;
 
     /// Says what became of messages, and answers for those that the desk wants confirmed. Repeating a

@@ -130,9 +130,10 @@ fn the_answer_to_a_turns_last_ack_stands_for_all_of_them() {
     run(async {
         let jetstream = prepare(&server, pull::Config::default(), 500).await;
         let queue = queue(&format!("nats://{}/S/C", server.address));
-        let batch = some(&queue, 500).await;
-        let all = receipts(&batch);
-        assert!(all.len() >= 100, "{}", all.len());
+        let mut all = Vec::new();
+        while all.len() < 100 {
+            all.extend(receipts(&some(&queue, 500).await));
+        }
         let extend = |&receipt: &Receipt| (receipt, Tell::Extend { ticket: Ticket::default() });
         let words = all.iter().copied().map(ack).chain(all.iter().map(extend)).collect();
         let answers = queue.settle(words).await;
@@ -161,8 +162,9 @@ fn what_comes_late_to_a_pull_belongs_to_the_next_receive_or_goes_back() {
         let jetstream = prepare(&server, two, 6).await;
         // Another router has one of them: this one can't know how many the server will hand over.
         let other = queue(&format!("nats://{}/S/C", server.address));
-        let taken = some(&other, 1).await;
         let queue = queue(&format!("nats://{}/S/C", server.address));
+        assert!(receive(&queue, 1).await.expect("it connects").connected.is_some());
+        let taken = some(&other, 1).await;
         let first = some(&queue, 100).await;
         assert_eq!(first.arrivals.len(), 1, "the server holds the rest back");
         // Its place is taken by the next, which goes to the pull that is still open.
@@ -217,6 +219,62 @@ fn a_nak_after_the_lease_is_not_sent() {
         late.settle(vec![(receipts(&first)[0], nack)]).await;
         assert!(receive(&late, 10).await.expect("a poll").is_empty(), "it is not shown to anyone");
         assert!(is_confirmed(&other.settle(vec![ack(receipts(&second)[0])]).await));
+    });
+}
+
+/// The server hands over what came back in the order in which it came back.
+#[test]
+fn what_came_back_in_another_order_is_passed_on_in_the_streams_order() {
+    let server = NatsServer::start("");
+    run(async {
+        let jetstream = prepare(&server, pull::Config::default(), 30).await;
+        let first = queue(&format!("nats://{}/S/C", server.address));
+        let mut taken = Vec::new();
+        while taken.len() < 30 {
+            taken.extend(receipts(&some(&first, 30).await));
+        }
+        let back = |receipt| (receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack });
+        for receipt in taken.into_iter().rev() {
+            first.settle(vec![back(receipt)]).await;
+        }
+        first.stop().await;
+        publish(&jetstream, 30, 5).await;
+        let second = queue(&format!("nats://{}/S/C", server.address));
+        let mut seen = Vec::new();
+        while seen.len() < 35 {
+            let batch = some(&second, 9).await;
+            assert!(batch.arrivals.len() <= 9, "not more than asked for");
+            seen.extend(batch.arrivals.iter().map(|it| String::from_utf8_lossy(it.parcel.id()).into_owned()));
+            if seen.len() <= 9 {
+                // Those that wait here are kept for longer than a lease.
+                tokio::time::sleep(LEASE * 2).await;
+            }
+            assert!(is_confirmed(&second.settle(receipts(&batch).into_iter().map(ack).collect()).await));
+        }
+        let want: Vec<String> = (0..35).map(|n| format!("m{n}")).collect();
+        assert_eq!(seen, want, "each once, and in order");
+        assert_eq!(left(&jetstream).await, 0);
+    });
+}
+
+#[test]
+fn what_is_to_be_passed_on_goes_back_when_its_consumer_stops() {
+    let server = NatsServer::start("");
+    run(async {
+        let _jetstream = prepare(&server, pull::Config::default(), 6).await;
+        let first = queue(&format!("nats://{}/S/C", server.address));
+        let back = |receipt| (receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack });
+        let taken = receipts(&some(&first, 6).await);
+        first.settle(taken.into_iter().map(back).collect()).await;
+        first.stop().await;
+        let second = queue(&format!("nats://{}/S/C", server.address));
+        let two = some(&second, 2).await;
+        second.stop().await;
+        let third = queue(&format!("nats://{}/S/C", server.address));
+        let rest = some(&third, 6).await;
+        let ids: Vec<_> = rest.arrivals.iter().map(|it| it.parcel.id().to_vec()).collect();
+        assert_eq!(two.arrivals.len(), 2);
+        assert_eq!(ids, [b"m2", b"m3", b"m4", b"m5"].map(|id| id.to_vec()), "at once, not after a lease");
     });
 }
 

@@ -21,6 +21,7 @@ use super::address::Address;
 use super::connect::{ask, away, bind};
 use super::ledger::{Lasts, Ledger};
 use super::line::{Line, line};
+use super::returned::Returned;
 use super::wire::{self, Consumer, GivenUp, Status};
 use crate::ingress::ReceiveError;
 
@@ -71,7 +72,10 @@ pub(super) struct Session {
     pub(super) consumer: Consumer,
     /// Its source has said that it connected.
     pub(super) announced: Cell<bool>,
-    stream: String,
+    /// Messages that may have come back while no one received, and are to be collected first.
+    pub(super) back: Cell<usize>,
+    pub(super) returned: RefCell<Returned>,
+    pub(super) stream: String,
     name: String,
     next: Subject,
     inbox: String,
@@ -112,6 +116,8 @@ impl Session {
             stream: stream.clone(),
             name: name.clone(),
             announced: Cell::new(false),
+            back: Cell::new(0),
+            returned: RefCell::default(),
             messages: RefCell::new(messages),
             answers: tokio::task::spawn_local(read_answers(answers, Rc::clone(&ledger))),
             telling: Mutex::new(()),

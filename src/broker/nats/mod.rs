@@ -5,6 +5,8 @@
 //! - JetStream does not notice that a client is gone: what it handed to a lost connection stays hidden for a lease, and
 //!   newer messages would overtake it. After a loss the consumer's own count of hand-overs says whether there is any;
 //!   if so, and order matters, nothing is asked for until that lease is over.
+//! - What came back while no one received is handed over by the server in the order in which it came back. Where order
+//!   matters, all of it is taken first and passed on in the stream's order (`returned.rs`).
 //! - Ack subjects stay valid over connections, so all receipts are of one epoch.
 
 mod address;
@@ -14,6 +16,7 @@ mod group;
 mod handles;
 mod ledger;
 mod line;
+mod returned;
 mod settle;
 mod wire;
 
@@ -142,6 +145,9 @@ impl NatsQueue {
         if self.spec.get().ordering == Ordering::Strict {
             self.asked_until.set(session.pull_until().unwrap_or(Moment::ZERO).max(self.asked_until.get()));
         }
+        if !session.returned.take().is_empty() {
+            self.be_quiet();
+        }
         let mut current = self.session.borrow_mut();
         if current.as_ref().is_some_and(|current| Rc::ptr_eq(current, session)) {
             *current = None;
@@ -163,11 +169,22 @@ impl NatsQueue {
         let handed_over = session.consumer.delivered.consumer_seq;
         let missed =
             self.consumer_seq.replace(Some(handed_over)).map_or(0, |seen| handed_over.saturating_sub(seen));
+        if spec.ordering == Ordering::Strict {
+            session.back.set(session.consumer.num_ack_pending.saturating_sub(self.handles.borrow().len()));
+        }
         if missed > 0 && spec.ordering == Ordering::Strict {
-            // They were handed over before now: they are back when a lease from now is over.
-            self.quiet_until.set(Clock.now() + lease + BACK_LATE);
+            self.be_quiet();
             tracing::warn!(queue = %self.address, missed, "messages were lost with the connection: waiting until they come back");
         }
+    }
+
+    /// Asks for nothing until all that was handed over before now and not seen is back: a lease from now.
+    fn be_quiet(&self) {
+        self.quiet_until.set(Clock.now() + self.lease() + BACK_LATE);
+    }
+
+    fn lease(&self) -> Duration {
+        self.spec.get().lease.unwrap_or(LEASE_DEFAULT)
     }
 
     /// How many to ask for: not more than the server would hand over before something is settled.
@@ -185,7 +202,7 @@ impl NatsQueue {
         };
         self.consumer_seq.set(self.consumer_seq.get().max(Some(delivery.consumer_seq)));
         let now = Clock.now();
-        let lease = self.spec.get().lease.unwrap_or(LEASE_DEFAULT);
+        let lease = self.lease();
         let handle = Handle {
             // A copy: the client's own is a slice of what it read at once, and one message would keep all of that.
             subject: subject.as_str().into(),
@@ -238,7 +255,7 @@ impl NatsQueue {
             let Some(stored) = stored else { continue };
             let Address { stream, consumer, group, .. } = &self.address;
             let now = Clock.now();
-            let lease = self.spec.get().lease.unwrap_or(LEASE_DEFAULT);
+            let lease = self.lease();
             let handle = Handle {
                 subject: wire::ack_subject(stream, consumer, deliveries, stream_seq).into(),
                 consumer_seq: 0,
@@ -286,6 +303,23 @@ impl Source for NatsQueue {
         if !batch.is_empty() {
             return Ok(batch);
         }
+        let back = session.back.take();
+        if back > 0
+            && let Pulled::Broken(why) = session.collect(back, self.lease()).await
+        {
+            session.wear();
+            self.leave(&session);
+            return Err(away(&self.address, why));
+        }
+        if !session.returned.borrow().is_empty() {
+            let passed = session
+                .pass_on(max.get(), self.lease(), |message| self.take(message, scope, &mut batch))
+                .await;
+            return match passed {
+                Err(why) if batch.is_empty() => Err(away(&self.address, why)),
+                _ => Ok(batch),
+            };
+        }
         let room = self.room(&session, max.get());
         match session.pull(room, |message| self.take(&message, scope, &mut batch)).await {
             Pulled::Messages if batch.is_empty() && Clock.now().since(began) < EMPTY_SOONEST => {
@@ -314,7 +348,8 @@ impl Source for NatsQueue {
         self.stopped.set(true);
         let Some(session) = self.live() else { return };
         session.stop_listening();
-        let left = session.leftovers().await;
+        let mut left = session.returned.borrow_mut().take_all();
+        left.extend(session.leftovers().await);
         let back = left.into_iter().filter_map(|message| Some((message.reply?, wire::nak(0)))).collect();
         session.tell(back, settle::deadline()).await;
     }

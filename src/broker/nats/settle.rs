@@ -10,10 +10,10 @@ use shards::desk::{Receipt, Tell};
 use shards::model::Ticket;
 use tokio::time::Instant;
 
+use super::NatsQueue;
 use super::client::Session;
 use super::handles::Handle;
 use super::wire::{self, GivenUp};
-use super::{LEASE_DEFAULT, NatsQueue};
 use crate::ingress::{Answer, ReceiveError};
 
 /// How long the server may take to confirm, a new connection included: as long as a drain waits for it.
@@ -118,7 +118,7 @@ impl NatsQueue {
             Kind::Nack => None,
             Kind::Extend(ticket) => {
                 if done {
-                    handles.extend(stream_seq, sent + self.spec.get().lease.unwrap_or(LEASE_DEFAULT));
+                    handles.extend(stream_seq, sent + self.lease());
                 }
                 Some(Answer::Extended { ticket, done, sent })
             }

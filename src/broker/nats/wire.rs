@@ -150,6 +150,9 @@ pub(super) struct Consumer {
     pub(super) config: Config,
     #[serde(default)]
     pub(super) num_pending: u64,
+    /// Handed over and not settled, whether their leases run or they are back.
+    #[serde(default)]
+    pub(super) num_ack_pending: usize,
     #[serde(default)]
     pub(super) delivered: Sequences,
 }

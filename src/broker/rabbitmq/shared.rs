@@ -55,7 +55,7 @@ pub(super) struct Shared {
     /// Since the last session the server could not be reached: it may have crashed.
     was_away: Cell<bool>,
     /// The last session that was lost.
-    before: Cell<Option<(u32, Moment)>>,
+    before: Cell<Option<Before>>,
     /// Consumers that have not stopped.
     users: Cell<usize>,
     /// The last one stopped then.
@@ -130,7 +130,6 @@ impl Shared {
             self.on_lost(&lost, address).await;
         }
         let before = self.before.get().filter(|_| terms.ordering == Ordering::Strict);
-        let before = before.map(|(others, lost_at)| Before { others, lost_at });
         let names = (EPOCHS.fetch_add(1, Atomic::Relaxed), self.key_base());
         let (first, most) = terms.prefetch;
         let prefetch = self.narrow.get().saturating_mul(WIDER).clamp(first, most);
@@ -192,7 +191,7 @@ impl Shared {
             memory.on_away(item.content, item.id, now);
         }
         memory.on_lost(now);
-        self.before.set(Some((session.others.get(), now)));
+        self.before.set(Some(Before { others: session.others.get(), lost_at: now }));
     }
 
     /// The desk has room for more than the prefetch lets through: leaves the session for one with a larger one. The server
