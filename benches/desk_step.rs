@@ -42,6 +42,7 @@ fn run(rounds: u64, groups: u64) -> (std::time::Duration, u64) {
         deliveries_max: None,
         repeats: false,
         judges: false,
+        holds_permits: false,
         batch_max: 1_024,
     };
     let source = desk.add_source(spec, false, now);

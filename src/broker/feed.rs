@@ -216,6 +216,7 @@ impl Source for FeedQueue {
             deliveries_max: None,
             repeats: false,
             judges: false,
+            holds_permits: false,
             batch_max: BATCH_MAX,
         }
     }

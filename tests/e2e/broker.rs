@@ -93,6 +93,11 @@ pub(crate) trait Broker {
         Value::Null
     }
 
+    /// Acks of a busy pool that are on their way to the broker at most, when its router is killed (ADR 0013).
+    fn acks_under_way(&self) -> u64 {
+        34
+    }
+
     /// Acks that the server has read and forgets when their sender is gone before they are on its disk.
     fn acks_forgotten(&self) -> u64 {
         0

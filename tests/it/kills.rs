@@ -8,9 +8,9 @@ use super::support::publisher::{Load, Publisher, judge};
 use super::support::router::{Dir, Router, SinkProgram};
 use super::support::wait::until;
 
-/// All that a busy pool of 16 calls holds, acks that are on their way to the file included: what one kill can double
-/// (ADR 0013). On a quiet machine it is about half of the calls in flight.
-const HELD_MAX: u64 = 50;
+/// Calls in flight at most, and so what one kill can double: a call's permit is in use until its ack is in the file (ADR
+/// 0013).
+const CONCURRENCY: u64 = 16;
 /// Retries are quick and many, so that a run under faults is not a run of waits.
 const FLAGS: [&str; 8] = [
     "--pool",
@@ -94,7 +94,7 @@ fn play(scene: &Scene) {
     );
     // A sink that dies may have noted an answer that never left.
     let deaths = kills * if scene.sink_fails { 2 } else { 1 };
-    let verdict = judge(&log, &sink.log, usize::try_from(HELD_MAX * deaths).expect("few"));
+    let verdict = judge(&log, &sink.log, usize::try_from(CONCURRENCY * deaths).expect("few"));
     println!("{kills} kills, {owners} owners of messages at that moment: {verdict}");
     assert_eq!(verdict["kept"], published);
     // One now and then may hit a router that just started.

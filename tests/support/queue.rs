@@ -189,6 +189,7 @@ impl Source for Queue {
             deliveries_max: None,
             repeats: false,
             judges: false,
+            holds_permits: false,
             batch_max: BATCH_MAX,
         }
     }

@@ -31,6 +31,7 @@ pub(crate) fn probe(groups: u64) -> anyhow::Result<()> {
             deliveries_max: None,
             repeats: false,
             judges: false,
+            holds_permits: false,
             batch_max: 1_000,
         },
         false,

@@ -457,6 +457,9 @@ impl Desk {
         if spec.judges {
             flags = flags.with(Flags::JUDGED_BY_SOURCE);
         }
+        if spec.holds_permits {
+            flags = flags.with(Flags::HOLDS_PERMIT);
+        }
         Envelope {
             parcel: arrival.parcel,
             ticket: self.tracker.ticket(slot),

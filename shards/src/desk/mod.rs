@@ -65,6 +65,9 @@ pub struct SourceSpec {
     /// It judges failed calls by rules of its own (the event bus): it is told [`Tell::Answered`], and a delivery
     /// is one call.
     pub judges: bool,
+    /// A delivered message counts as a call in flight until its ack is kept. For a source that keeps acks in less time
+    /// than a call takes: then a crash repeats no more than the calls in flight.
+    pub holds_permits: bool,
     /// Messages asked for at once at most.
     pub batch_max: usize,
 }

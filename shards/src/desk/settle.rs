@@ -3,13 +3,20 @@
 use super::track::Stage;
 use super::{Desk, DeskEffects, Tell};
 use crate::clock::Moment;
-use crate::model::{Envelope, Flags, NackReason, Outcome, Settlement, Ticket, Verdict};
+use crate::model::{Envelope, Flags, LaneKey, NackReason, Outcome, Settlement, Ticket, ToShard, Verdict};
 
 impl Desk {
     /// A shard is done with a message: tell its source, and make room.
     pub fn on_settled(&mut self, settlement: Settlement, now: Moment, out: &mut DeskEffects) {
         let Settlement { envelope, verdict } = settlement;
-        let Some(slot) = self.tracker.slot(envelope.ticket) else { return };
+        let holds_permit = verdict == Verdict::Ack && envelope.flags.has(Flags::HOLDS_PERMIT);
+        let Some(slot) = self.tracker.slot(envelope.ticket) else {
+            if holds_permit {
+                self.free_permit(envelope.lane, out);
+            }
+            return;
+        };
+        self.tracker.at_mut(slot).holds_permit = holds_permit;
         self.make_room(slot, now);
         let entry = self.tracker.at(slot);
         let (source, id) = (entry.source, entry.broker_id);
@@ -73,7 +80,7 @@ impl Desk {
         if delivered {
             let entry = self.tracker.at_mut(slot);
             entry.stage = Stage::Closing;
-            if let Some(pool) = self.pools.get_mut(entry.lane.pool) {
+            if let Some(pool) = self.pools.get_mut(entry.lane.pool).filter(|_| !entry.holds_permit) {
                 pool.unkept += 1;
             }
             self.tracker.unlease(slot);
@@ -105,13 +112,30 @@ impl Desk {
         let repeats = self.sources[usize::from(source.0)].spec.repeats;
         let until = now + self.lease_of(source) * 2;
         let entry = self.tracker.release(slot);
+        if entry.holds_permit {
+            self.free_permit(entry.lane, out);
         // The pool may have been removed meanwhile, and another may have its number.
-        if let Some(pool) = self.pools.get_mut(entry.lane.pool).filter(|_| entry.stage == Stage::Closing) {
+        } else if let Some(pool) =
+            self.pools.get_mut(entry.lane.pool).filter(|_| entry.stage == Stage::Closing)
+        {
             pool.unkept = pool.unkept.saturating_sub(1);
         }
         if !done || repeats || !self.is_live(source, entry.receipt) {
             self.completed.remember(entry.broker_id, until);
         }
+    }
+
+    /// An ack is kept, or lost for good: the permit that its shard holds for it is free. A pool is not gone before.
+    fn free_permit(&self, lane: LaneKey, out: &mut DeskEffects) {
+        let shard = self.shard_of(lane);
+        for (to, run) in out.runs.iter_mut().rev() {
+            let ToShard::Kept { pool, count } = run else { break };
+            if *to == shard && *pool == lane.pool {
+                *count += 1;
+                return;
+            }
+        }
+        out.runs.push((shard, ToShard::Kept { pool: lane.pool, count: 1 }));
     }
 
     /// The dead-letter store could not take a message: back to its source, not dropped.

@@ -68,6 +68,8 @@ pub struct Entry {
     pub blocks: bool,
     /// Its shard was asked to give it back.
     pub giving_back: bool,
+    /// It was delivered, and its shard holds the call's permit for it.
+    pub holds_permit: bool,
     /// Extensions that failed in a row.
     pub extensions_failed: u8,
     /// First of the twins chained to it.
@@ -224,6 +226,7 @@ impl Tracker {
             stage,
             blocks: new.blocks,
             giving_back: false,
+            holds_permit: false,
             extensions_failed: 0,
             twin: NONE,
             next_twin,

@@ -47,11 +47,19 @@ impl Flags {
     pub const NEAR_LIMIT: Self = Self(4);
     /// Its source judges a failed call: one call is one delivery.
     pub const JUDGED_BY_SOURCE: Self = Self(8);
+    /// The permit of the call that delivers it is in use until its ack is kept.
+    pub const HOLDS_PERMIT: Self = Self(16);
 
     /// Both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Without `other`'s.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// `other`'s bits are all set.
@@ -100,6 +108,13 @@ pub enum ToShard {
     Run(Envelope),
     /// Change something. Rare, so boxed.
     Control(Box<Control>),
+    /// Acks of messages that held permits are kept: the permits are free.
+    Kept {
+        /// Whose permits.
+        pool: PoolId,
+        /// How many.
+        count: u32,
+    },
 }
 
 /// Commands to a shard. They keep their place in the ring, so that a pool is known before its messages.

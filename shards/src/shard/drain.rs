@@ -115,7 +115,7 @@ impl Shard {
 
     pub(super) fn report_if_drained(&mut self, id: PoolId, out: &mut Effects) {
         let Some(pool) = self.pools[usize::from(id.0)].as_mut() else { return };
-        if pool.draining && pool.lanes == 0 && pool.running == 0 {
+        if pool.draining && pool.lanes == 0 && pool.running == 0 && pool.unkept == 0 {
             out.wake |= pool.release_unused(self.id);
             self.pools[usize::from(id.0)] = None;
             out.reports.push(FromShard::PoolDrained(id));

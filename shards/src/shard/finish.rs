@@ -7,7 +7,7 @@ use super::{Effects, Shard};
 use crate::clock::Moment;
 use crate::model::{
     DeadReason, Dispatch, Envelope, Fault, Flags, FromShard, Mediation, NackReason, Notice, Ordering,
-    OriginId, Outcome, Verdict,
+    OriginId, Outcome, PoolId, Verdict,
 };
 use std::time::Duration;
 
@@ -104,14 +104,34 @@ impl Shard {
     fn on_delivered(&mut self, lane: u32, out: &mut Effects) {
         let span = self.lanes.get(lane).span;
         self.count_outcome(lane, Mediation::Success, span);
-        for _ in 0..span {
+        for left in (0..span).rev() {
             if let Some(mut envelope) = self.dequeue(lane) {
                 envelope.attempts = envelope.attempts.saturating_add(1);
+                // One call, one permit: the last message has it.
+                if left > 0 {
+                    envelope.flags = envelope.flags.without(Flags::HOLDS_PERMIT);
+                } else if envelope.flags.has(Flags::HOLDS_PERMIT) {
+                    let pool = self.pool_mut(envelope.lane.pool);
+                    pool.spare -= 1;
+                    pool.unkept += 1;
+                }
                 self.settle(envelope, Verdict::Ack, out);
             }
         }
         self.lanes.get_mut(lane).span_max = u16::MAX;
         self.go_on(lane);
+    }
+
+    /// Acks are kept: the permits that were held for them are in hand.
+    pub(super) fn on_kept(&mut self, pool: PoolId, count: u32, out: &mut Effects) {
+        let Some(state) = self.pools.get_mut(usize::from(pool.0)).and_then(Option::as_mut) else { return };
+        debug_assert!(count <= state.unkept, "S4: {count} of {} permits come back", state.unkept);
+        let count = count.min(state.unkept);
+        state.unkept -= count;
+        state.spare += count;
+        self.put_in_hand(pool);
+        self.activate(pool);
+        self.report_if_drained(pool, out);
     }
 
     /// The source judges it.

@@ -5,7 +5,8 @@
 //! - S1: a lane has at most one call in flight, so its order holds.
 //! - S2: every envelope that came in is settled exactly once.
 //! - S3: inside a lane order never changes (`lane.rs`).
-//! - S4: a call is in flight only with a permit; a permit is held only by a call or, within a turn, in hand.
+//! - S4: a call is in flight only with a permit; a permit is held only by a call, for an ack that is not kept yet, or,
+//!   within a turn, in hand.
 //! - S5: only a tried message's attempts go up.
 
 mod breaker;
@@ -137,6 +138,7 @@ impl Shard {
         match event {
             ToShard::Run(envelope) => self.on_envelope(envelope, out),
             ToShard::Control(control) => self.on_control(*control, now, out),
+            ToShard::Kept { pool, count } => self.on_kept(pool, count, out),
         }
     }
 

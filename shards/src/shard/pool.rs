@@ -115,6 +115,8 @@ pub(super) struct Pool {
     pub(super) lanes: u32,
     pub(super) queued: u32,
     pub(super) running: u32,
+    /// Permits of calls that ended, in use until their messages' acks are kept.
+    pub(super) unkept: u32,
     pub(super) counts: PoolCounts,
     pub(super) latency: Latency,
     /// It has a place in the shard's list of pools to start from.
@@ -139,6 +141,7 @@ impl Pool {
             lanes: 0,
             queued: 0,
             running: 0,
+            unkept: 0,
             counts: PoolCounts::default(),
             latency: Latency::default(),
             active: false,

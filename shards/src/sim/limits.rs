@@ -3,7 +3,7 @@
 use super::oracle::Oracle;
 use super::plan::{NONE, Plan};
 use crate::clock::Moment;
-use crate::model::{Control, Dispatch, Ordering, PoolId, PoolSpec};
+use crate::model::{Control, Dispatch, Ordering, PoolId, PoolSpec, Ticket};
 use crate::shard::WINDOW;
 
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,35 @@ pub(super) struct Watched {
     pub(super) running: u32,
 }
 
+/// A delivery whose ack is not answered yet, of a source that holds permits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unkept {
+    pool: PoolId,
+    /// The last message of the call.
+    message: u32,
+    /// Known when its shard has settled it.
+    ticket: Option<Ticket>,
+}
+
 impl Oracle {
+    pub(super) fn on_delivered(&mut self, plan: &Plan, pool: PoolId, messages: &[u32]) {
+        let message = messages[messages.len() - 1];
+        if plan.sources[usize::from(plan.drafts[message as usize].source)].spec.holds_permits {
+            self.unkept.push(Unkept { pool, message, ticket: None });
+        }
+    }
+
+    pub(super) fn on_ticket(&mut self, message: u32, ticket: Ticket) {
+        if let Some(unkept) = self.unkept.iter_mut().find(|it| it.message == message && it.ticket.is_none()) {
+            unkept.ticket = Some(ticket);
+        }
+    }
+
+    /// After the desk's turn. `is_held`: it has not let go of this one.
+    pub(super) fn on_desk_turn(&mut self, is_held: impl Fn(Ticket) -> bool) {
+        self.unkept.retain(|unkept| unkept.ticket.is_none_or(&is_held));
+    }
+
     pub(super) fn on_control(&mut self, control: &Control) {
         match control {
             Control::PoolAdd { pool, spec, .. } => {
@@ -47,8 +75,9 @@ impl Oracle {
         let rate = watched.spec.rate_per_minute.map(std::num::NonZero::get);
         watched.used += u32::from(starts && rate.is_some());
         let seen = *watched;
-        self.check(6, seen.running <= limit, || {
-            format!("{} calls of pool {}, limit {limit}", seen.running, pool.0)
+        let unkept = self.unkept.iter().filter(|unkept| unkept.pool == pool).count();
+        self.check(6, seen.running as usize + unkept <= limit as usize, || {
+            format!("{} calls of pool {} and {unkept} unkept acks, limit {limit}", seen.running, pool.0)
         });
         if starts && let Some(rate) = rate {
             self.check(6, seen.used <= rate, || {

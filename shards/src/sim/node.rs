@@ -80,7 +80,13 @@ impl World {
             if let FromShard::Settled(settlement) = &report {
                 let envelope = &settlement.envelope;
                 let message = number_of(&envelope.parcel);
-                self.oracle.on_settled(&self.plan, message, settlement.verdict, envelope.attempts);
+                self.oracle.on_settled(
+                    &self.plan,
+                    message,
+                    envelope.ticket,
+                    settlement.verdict,
+                    envelope.attempts,
+                );
             }
             node.backlog.push_back(report);
         }

@@ -11,7 +11,8 @@
 //! - I4: in one life of the process a message is called again only after a failed call, and never within
 //!   two leases after a success; no nack is sent while its call is under way, unless the process ends.
 //! - I5: no lease runs out while the message is held, unless an extension was made to fail.
-//! - I6: no call starts above the pool's concurrency, no delivery starts above its rate.
+//! - I6: no call starts above the pool's concurrency, no delivery starts above its rate. Of a source that says so, a
+//!   delivery counts as a call until its ack is answered.
 //! - I7: bytes held stay within the budget, but for one message and those held near their broker's limit.
 //! - I8: attempts count only tried deliveries and hand-overs that the process could not know of; a nack
 //!   without a try never comes within two of the broker's limit.
@@ -22,11 +23,11 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::limits::Watched;
+use super::limits::{Unkept, Watched};
 use super::plan::{NONE, Plan};
 use crate::clock::Moment;
 use crate::desk::{LEASE_ASSUMED, Receipt, Tell};
-use crate::model::{LaneKey, Mediation, NackReason, Outcome, PoolId, SourceId, Verdict};
+use crate::model::{LaneKey, Mediation, NackReason, Outcome, PoolId, SourceId, Ticket, Verdict};
 use crate::shard::{Next, WINDOW, judge};
 
 /// Numbers of invariants.
@@ -87,6 +88,7 @@ pub(super) struct Oracle {
     cursors: Vec<usize>,
     lanes: HashMap<(PoolId, u32), u32>,
     pub(super) pools: Vec<Option<Watched>>,
+    pub(super) unkept: Vec<Unkept>,
     acked: HashSet<(SourceId, Receipt)>,
     /// Messages that have not found their end.
     pub(super) open: usize,
@@ -129,6 +131,7 @@ impl Oracle {
             cursors: vec![0; plan.tracks.len()],
             lanes: HashMap::new(),
             pools: Vec::new(),
+            unkept: Vec::new(),
             acked: HashSet::new(),
             open: plan.drafts.len(),
             follow,
@@ -176,6 +179,7 @@ impl Oracle {
         }
         self.lanes.clear();
         self.pools.clear();
+        self.unkept.clear();
         self.acked.clear();
     }
 
@@ -261,6 +265,9 @@ impl Oracle {
         if let Some(Some(watched)) = self.pools.get_mut(usize::from(pool.0)) {
             watched.running -= 1;
         }
+        if outcome.result == Mediation::Success {
+            self.on_delivered(plan, pool, messages);
+        }
         if lane_ordered {
             self.lanes.remove(&(pool, plan.drafts[first as usize].group));
         }
@@ -313,7 +320,15 @@ impl Oracle {
     }
 
     /// A shard is done with a message.
-    pub(super) fn on_settled(&mut self, plan: &Plan, message: u32, verdict: Verdict, attempts: u16) {
+    pub(super) fn on_settled(
+        &mut self,
+        plan: &Plan,
+        message: u32,
+        ticket: Ticket,
+        verdict: Verdict,
+        attempts: u16,
+    ) {
+        self.on_ticket(message, ticket);
         let draft = &plan.drafts[message as usize];
         let (app, attempts_max) = (draft.app, plan.sources[usize::from(draft.source)].spec.attempts_max);
         self.step(message, || format!("is settled: {verdict:?}"));

@@ -252,6 +252,7 @@ fn draw_source(rng: &mut Rng) -> SourcePlan {
         deliveries_max: limited.then(|| u16::try_from(rng.range(6, 20)).unwrap_or(6)),
         repeats: stale == Stale::Pretended,
         judges: false,
+        holds_permits: rng.chance(500_000),
         batch_max: usize::try_from(rng.pick(&[1, 10, 10, 100])).unwrap_or(10),
     };
     SourcePlan { kind, stale, spec }

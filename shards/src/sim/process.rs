@@ -250,6 +250,7 @@ impl World {
 
     /// Pushes envelopes to shards and tells to ports; what finds a ring full spills.
     fn flush(&mut self, process: &mut Process) {
+        self.oracle.on_desk_turn(|ticket| process.desk.tracker().slot(ticket).is_some());
         let slots = self.plan.ring_slots.0;
         let mut runs = std::mem::take(&mut process.out.runs);
         for (_, run) in &runs {
@@ -271,6 +272,7 @@ impl World {
                         }
                     }
                 }
+                ToShard::Kept { .. } => {}
             }
         }
         for (shard, run) in runs.drain(..) {

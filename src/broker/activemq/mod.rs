@@ -101,6 +101,7 @@ impl ActiveMqQueue {
             deliveries_max: None,
             repeats: true,
             judges: false,
+            holds_permits: false,
             batch_max: BATCH_MAX,
         };
         Ok(Self {

@@ -97,6 +97,7 @@ impl NatsQueue {
             deliveries_max: None,
             repeats: true,
             judges: false,
+            holds_permits: false,
             batch_max: BATCH_MAX,
         };
         Ok(Self {

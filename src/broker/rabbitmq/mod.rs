@@ -82,6 +82,7 @@ impl RabbitQueue {
             // A server that crashes may forget acks, but then its messages are known here.
             repeats: false,
             judges: false,
+            holds_permits: false,
             batch_max: BATCH_MAX,
         };
         let hold_max = queue.hold_max();

@@ -78,6 +78,7 @@ impl Source for SqliteQueue {
             deliveries_max: None,
             repeats: false,
             judges: false,
+            holds_permits: true,
             batch_max: BATCH_MAX,
         }
     }

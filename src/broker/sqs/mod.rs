@@ -104,6 +104,7 @@ impl SqsQueue {
             deliveries_max,
             repeats: !self.address.is_fifo(),
             judges: false,
+            holds_permits: false,
             batch_max: REQUEST_MAX * usize::from(self.entry.connections.get()),
         }
     }

@@ -24,6 +24,7 @@ fn strict() -> SourceSpec {
         deliveries_max: None,
         repeats: false,
         judges: false,
+        holds_permits: false,
         batch_max: 10,
     }
 }
@@ -76,7 +77,7 @@ impl Bench {
     fn runs(&mut self) -> Vec<Envelope> {
         let runs = self.out.runs.drain(..).filter_map(|(_, run)| match run {
             ToShard::Run(envelope) => Some(envelope),
-            ToShard::Control(_) => None,
+            ToShard::Control(_) | ToShard::Kept { .. } => None,
         });
         runs.collect()
     }

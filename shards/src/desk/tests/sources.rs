@@ -1,7 +1,7 @@
 //! Consumers of one queue that come and go, and the end of the process.
 
 use super::*;
-use crate::model::{Fault, Mediation};
+use crate::model::{Fault, Flags, Mediation};
 
 /// Whom each tell went to, and what it was.
 fn told_to(bench: &mut Bench) -> Vec<(u16, u64)> {
@@ -101,4 +101,41 @@ fn on_a_bus_the_same_id_in_two_queues_is_two_messages() {
     assert_eq!(ids(&bench.runs()), ["8", "8"]);
     let slot = bench.desk.find(b"8").expect("a bus message is found by its id, too");
     assert_eq!(bench.desk.tracker().at(slot).source, second);
+}
+
+#[test]
+fn a_permit_is_free_when_the_ack_is_answered_whatever_the_answer() {
+    let mut bench = Bench::new(SourceSpec { holds_permits: true, ..strict() }, 5);
+    bench.arrive(&[(1, "a"), (2, "b"), (3, "c")]);
+    let tickets: Vec<Ticket> = bench
+        .runs()
+        .into_iter()
+        .map(|envelope| {
+            assert!(envelope.flags.has(Flags::HOLDS_PERMIT));
+            let ticket = envelope.ticket;
+            bench.settle(envelope, Verdict::Ack);
+            ticket
+        })
+        .collect();
+    assert_eq!(bench.out.runs.len(), 0, "acked, but not kept");
+    bench.desk.on_closed(tickets[0], true, bench.now, &mut bench.out);
+    bench.desk.on_closed(tickets[1], false, bench.now, &mut bench.out);
+    let [(_, ToShard::Kept { count: 2, .. })] = bench.out.runs[..] else { panic!("{:?}", bench.out.runs) };
+    bench.out.runs.clear();
+    bench.desk.on_closed(tickets[2], false, bench.now, &mut bench.out);
+    bench.desk.on_closed(tickets[2], false, bench.now, &mut bench.out);
+    let [(_, ToShard::Kept { count: 1, .. })] = bench.out.runs[..] else {
+        panic!("once: {:?}", bench.out.runs)
+    };
+}
+
+#[test]
+fn what_is_delivered_after_its_connection_was_lost_holds_no_permit() {
+    let mut bench = Bench::new(SourceSpec { holds_permits: true, ..strict() }, 5);
+    bench.arrive(&[(1, "a")]);
+    let envelope = bench.runs().remove(0);
+    bench.desk.on_connected(bench.source, 1, SourceSpec { holds_permits: true, ..strict() });
+    bench.settle(envelope, Verdict::Ack);
+    assert_eq!(bench.tells(), told(&[]), "the receipt is of no use");
+    assert!(matches!(bench.out.runs[..], [(_, ToShard::Kept { count: 1, .. })]), "{:?}", bench.out.runs);
 }

@@ -429,5 +429,6 @@ fn a_lowered_concurrency_applies_at_once_and_is_reported_if_it_does_not_hold() {
     assert_eq!(bench.done(3, Outcome::success(200)), [[4]]);
 }
 
+mod kept;
 mod rate;
 mod seen;

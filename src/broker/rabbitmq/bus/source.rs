@@ -79,6 +79,7 @@ impl BusQueue {
             // A server that crashes may forget acks.
             repeats: true,
             judges: true,
+            holds_permits: false,
             batch_max: BATCH_MAX,
         };
         let (queue, burial) = (service.queue(), Burial::new(address.clone(), &service));
