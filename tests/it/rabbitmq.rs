@@ -2,7 +2,8 @@
 
 mod stage;
 
-use std::time::Instant;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use corelane::ingress::{ReceiveError, Source};
 use lapin::types::FieldTable;
@@ -55,6 +56,36 @@ fn what_the_server_pushes_is_bounded_by_the_prefetch_which_follows_the_room() {
         assert_eq!(all.identities()[..512], first.identities());
         assert!(ack(&queue, all.receipts()).await.into_iter().all(|done| done));
         wait_counts(&mut server, "full", "[0,0]");
+    });
+}
+
+/// A session is looked after once a second, and that must not take a waiting receive's wake-up from it.
+#[test]
+fn a_message_that_comes_while_a_receive_waits_is_handed_over_at_once() {
+    let stage = stage();
+    let server = stage.server.lock();
+    run(async {
+        prepare(&server, "woken", FieldTable::default(), 0).await;
+        let queue = Rc::new(queue(&format!("amqp://{}/woken", server.address)));
+        assert!(receive(&queue, 1).await.expect("it connects").connected.is_some());
+        let opened = tokio::time::Instant::now();
+        let mut took = Vec::new();
+        for second in [1, 3, 5] {
+            let looked_after = opened + Duration::from_secs(second);
+            tokio::time::sleep_until(looked_after - Duration::from_millis(50)).await;
+            let receiver = Rc::clone(&queue);
+            // A task of its own: only what it waits for wakes it.
+            let received =
+                tokio::task::spawn_local(async move { (some(&receiver, 1).await, Instant::now()) });
+            tokio::time::sleep_until(looked_after + Duration::from_millis(50)).await;
+            prepare(&server, "woken", FieldTable::default(), 1).await;
+            let published = Instant::now();
+            let (told, at) = received.await.expect("it does not panic");
+            took.push(at.saturating_duration_since(published));
+            assert_eq!(ack(&queue, told.receipts()).await, [true]);
+        }
+        // A poll is a second long.
+        assert!(took.iter().any(|it| *it < Duration::from_millis(300)), "{took:?}");
     });
 }
 

@@ -1,8 +1,8 @@
 //! A channel that consumes one queue. The server pushes; all that it pushed and that is not settled is bounded by the
 //! consumer's prefetch.
 //!
-//! - A channel has one consumer, and its prefetch stays as it is. AMQP changes a running consumer's only in a way
-//!   that quorum queues do not know; and when a channel with two consumers ends, a quorum queue puts the messages of one
+//! - A channel has one consumer at a time, and its prefetch stays as it is. AMQP changes a running consumer's only in a
+//!   way that quorum queues do not know; and when a channel with two consumers ends, a quorum queue puts the messages of one
 //!   before those of the other, whichever are older. A larger prefetch is a new session.
 //! - AMQP does not answer acks. The server works a channel off in order, so the answer to a question that was asked
 //!   after an ack says that the ack was taken.
@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout};
 use super::address::Address;
 use super::book::Book;
 use super::bus;
-use super::connect::{Line, REPLY_SUCCESS, away, receive_error};
+use super::connect::{Line, away, receive_error};
 use super::shared::WIDER;
 use crate::ingress::ReceiveError;
 
@@ -42,7 +42,7 @@ const PREFETCH_BYTES: usize = 64 << 20;
 /// How long a lost connection's messages may stay with it: a server notices after two heartbeats and a little.
 const GHOST_MAX: Duration = Duration::from_secs(15);
 /// Between two looks whether they are back.
-const GHOST_LOOK: Duration = Duration::from_millis(50);
+const GHOST_LOOK: Duration = Duration::from_millis(10);
 
 /// A message that the server pushed.
 pub(super) struct Pushed {
@@ -62,8 +62,10 @@ struct Flow {
 pub(super) struct Before {
     /// Consumers of the queue that were not ours.
     pub(super) others: u32,
-    /// When it was lost.
-    pub(super) lost_at: Moment,
+    /// When it ended.
+    pub(super) ended_at: Moment,
+    /// Not by us: the server may have been started again.
+    pub(super) was_lost: bool,
 }
 
 /// A connection with its consuming channel.
@@ -128,7 +130,7 @@ impl Session {
             Some(before) => session.await_ghost(address, before).await?,
             None => answer(address, session.ask_queue()).await?.consumer_count(),
         };
-        answer(address, session.consume()).await?;
+        answer(address, session.consume(prefetch, "2-main")).await?;
         session.others.set(others);
         Ok(session)
     }
@@ -137,21 +139,37 @@ impl Session {
     /// would overtake them. Waits until its consumer is gone; returns how many there are.
     ///
     /// A quorum queue that is starting says that it has no consumers, or how many it once had. One that took a consumer
-    /// in has started, so it gets one first. At most one message is pushed to that one, too early perhaps; it goes back when
-    /// those of the lost connection are back, and so behind them.
+    /// in has started: so after a loss it gets one for a single message first. What is new may have come too early, and
+    /// goes back behind what the lost connection had; what was pushed before is the oldest, and the first of this session.
     async fn await_ghost(&self, address: &Address, before: Before) -> Result<u32, ReceiveError> {
-        let probe = self.line.channel(address).await?;
-        answer(address, probe.basic_qos(1, BasicQosOptions::default())).await?;
-        let (name, none) = (self.tag("probe"), FieldTable::default());
-        let consumer = probe.basic_consume(self.queue.clone(), name, BasicConsumeOptions::default(), none);
-        let consumer = answer(address, consumer).await?;
-        self.await_consumers(address, before, 1).await?;
-        answer(address, probe.close(REPLY_SUCCESS, "it has started".into())).await?;
-        drop(consumer);
-        self.await_consumers(address, before, 0).await
+        if !before.was_lost {
+            return self.await_consumers(address, before, 0).await;
+        }
+        // Its name comes before the other's: a quorum queue takes a channel's messages back in the order of names.
+        answer(address, self.consume(1, "1-first")).await?;
+        let others = self.await_consumers(address, before, 1).await?;
+        let since = Clock.now();
+        while self.pushed.borrow().is_empty() && Clock.now().since(since) < GHOST_MAX {
+            if answer(address, self.ask_queue()).await?.message_count() == 0 {
+                break;
+            }
+            tokio::time::sleep(GHOST_LOOK).await;
+            self.pump();
+        }
+        self.cancel().await;
+        let first = self
+            .pushed
+            .borrow()
+            .front()
+            .map(|first| (first.delivery.delivery_tag, first.delivery.redelivered));
+        if let Some((tag, false)) = first {
+            self.pushed.borrow_mut().clear();
+            self.nack(tag);
+        }
+        Ok(others)
     }
 
-    /// Waits until the queue has no consumers but others' and `ours`.
+    /// Waits until the queue has no consumers but others' and `ours`; returns how many others.
     async fn await_consumers(
         &self,
         address: &Address,
@@ -163,7 +181,7 @@ impl Session {
             if (ours..=before.others + ours).contains(&consumers) {
                 return Ok(consumers - ours);
             }
-            if Clock.now().since(before.lost_at) > GHOST_MAX {
+            if Clock.now().since(before.ended_at) > GHOST_MAX {
                 tracing::warn!(queue = %address, consumers, "another consumer has come, or the server still holds messages of the lost connection: going on");
                 return Ok(before.others);
             }
@@ -184,16 +202,11 @@ impl Session {
         Ok(found)
     }
 
-    /// What a consumer of this session is called at the server.
-    fn tag(&self, part: &str) -> ShortString {
-        format!("corelane-{}-{}-{part}", std::process::id(), self.epoch).into()
-    }
-
-    async fn consume(&self) -> lapin::Result<()> {
-        self.channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+    async fn consume(&self, prefetch: u16, name: &str) -> lapin::Result<()> {
+        self.channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+        let tag = ShortString::from(format!("corelane-{}-{}-{name}", std::process::id(), self.epoch));
         let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
-        let consumer =
-            self.channel.basic_consume(self.queue.clone(), self.tag("main"), options, none).await?;
+        let consumer = self.channel.basic_consume(self.queue.clone(), tag, options, none).await?;
         self.flow.replace(Some(Flow { consumer, leaving: false }));
         Ok(())
     }
@@ -220,6 +233,13 @@ impl Session {
     /// Moves what the server pushed from the client's buffer to ours.
     pub(super) fn pump(&self) {
         let _ = self.poll_pump(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// The same beside a receive that may be waiting. The client wakes only whoever polled it last, and that is nobody
+    /// now: so the receive looks again.
+    pub(super) fn pump_aside(&self) {
+        self.pump();
+        self.bell.notify_one();
     }
 
     /// Ready when something came, or the session is lost.

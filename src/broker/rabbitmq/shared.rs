@@ -54,7 +54,7 @@ pub(super) struct Shared {
     next_key: Cell<u64>,
     /// Since the last session the server could not be reached: it may have crashed.
     was_away: Cell<bool>,
-    /// The last session that was lost.
+    /// The session before.
     before: Cell<Option<Before>>,
     /// Consumers that have not stopped.
     users: Cell<usize>,
@@ -130,6 +130,7 @@ impl Shared {
             self.on_lost(&lost, address).await;
         }
         let before = self.before.get().filter(|_| terms.ordering == Ordering::Strict);
+        let before = before.map(|it| Before { was_lost: it.was_lost || self.was_away.get(), ..it });
         let names = (EPOCHS.fetch_add(1, Atomic::Relaxed), self.key_base());
         let (first, most) = terms.prefetch;
         let prefetch = self.narrow.get().saturating_mul(WIDER).clamp(first, most);
@@ -191,7 +192,8 @@ impl Shared {
             memory.on_away(item.content, item.id, now);
         }
         memory.on_lost(now);
-        self.before.set(Some(Before { others: session.others.get(), lost_at: now }));
+        let was_lost = session.is_lost();
+        self.before.set(Some(Before { others: session.others.get(), ended_at: now, was_lost }));
     }
 
     /// The desk has room for more than the prefetch lets through: leaves the session for one with a larger one. The server
@@ -224,7 +226,7 @@ async fn watch(shared: Weak<Shared>, session: Weak<Session>, terms: Terms, queue
     loop {
         tokio::time::sleep(LOOK).await;
         let (Some(shared), Some(session)) = (shared.upgrade(), session.upgrade()) else { return };
-        session.pump();
+        session.pump_aside();
         if session.is_lost() {
             return;
         }
