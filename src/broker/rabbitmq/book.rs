@@ -113,6 +113,11 @@ impl Book {
         self.entries.contains_key(&tag).then_some(tag)
     }
 
+    /// The message with this tag is not settled.
+    pub(super) fn has(&self, tag: u64) -> bool {
+        self.entries.contains_key(&tag)
+    }
+
     /// A message is settled: its tag, and what it was.
     pub(super) fn settle(&mut self, key: u64) -> Option<(u64, Item)> {
         let tag = self.tag(key)?;

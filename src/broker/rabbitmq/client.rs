@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout};
 use super::address::Address;
 use super::book::Book;
 use super::bus;
-use super::connect::{Line, away, receive_error};
+use super::connect::{Line, REPLY_SUCCESS, away, receive_error};
 use super::shared::WIDER;
 use crate::ingress::ReceiveError;
 
@@ -80,6 +80,8 @@ pub(super) struct Session {
     /// For questions: a wrong one closes its channel.
     side: RefCell<Option<Channel>>,
     flow: RefCell<Option<Flow>>,
+    /// The tag of a message that a consumer before this one left here: a quorum queue counts that one until it is settled.
+    first: Cell<Option<u64>>,
     pushed: RefCell<VecDeque<Pushed>>,
     pub(super) book: RefCell<Book>,
     /// The consumer's prefetch.
@@ -107,7 +109,7 @@ impl Session {
         let line = Line::connect(address).await?;
         bus::prepare(address, &line).await?;
         let channel = line.channel(address).await?;
-        let session = Self {
+        let mut session = Self {
             epoch,
             opened_at: Clock.now(),
             others: Cell::new(0),
@@ -116,6 +118,7 @@ impl Session {
             channel,
             side: RefCell::default(),
             flow: RefCell::default(),
+            first: Cell::new(None),
             pushed: RefCell::default(),
             book: RefCell::new(Book::new(base)),
             prefetch,
@@ -141,7 +144,7 @@ impl Session {
     /// A quorum queue that is starting says that it has no consumers, or how many it once had. One that took a consumer
     /// in has started: so after a loss it gets one for a single message first. What is new may have come too early, and
     /// goes back behind what the lost connection had; what was pushed before is the oldest, and the first of this session.
-    async fn await_ghost(&self, address: &Address, before: Before) -> Result<u32, ReceiveError> {
+    async fn await_ghost(&mut self, address: &Address, before: Before) -> Result<u32, ReceiveError> {
         if !before.was_lost {
             return self.await_consumers(address, before, 0).await;
         }
@@ -157,14 +160,17 @@ impl Session {
             self.pump();
         }
         self.cancel().await;
-        let first = self
-            .pushed
-            .borrow()
-            .front()
-            .map(|first| (first.delivery.delivery_tag, first.delivery.redelivered));
-        if let Some((tag, false)) = first {
+        let first =
+            self.pushed.borrow().front().map(|it| (it.delivery.delivery_tag, it.delivery.redelivered));
+        self.first.set(first.map(|(tag, _)| tag));
+        if let Some((_, false)) = first {
+            // A nack would go to the queue beside the next consumer's request, and perhaps after it.
             self.pushed.borrow_mut().clear();
-            self.nack(tag);
+            answer(address, self.channel.close(REPLY_SUCCESS, "what came too early goes back".into()))
+                .await?;
+            self.channel = self.line.channel(address).await?;
+            self.first.set(None);
+            self.await_consumers(address, before, 0).await?;
         }
         Ok(others)
     }
@@ -347,8 +353,13 @@ impl Session {
     /// Messages that wait; `None` = the server does not say.
     pub(super) async fn depth(&self) -> Option<u64> {
         let queue = timeout(DEPTH_MAX, self.ask_queue()).await.ok()?.ok()?;
-        // One of them is ours. Others come and go.
-        self.others.set(queue.consumer_count().saturating_sub(1));
+        // One of them is ours, or two. Others come and go.
+        let is_here = |tag: u64| {
+            self.book.borrow().has(tag)
+                || self.pushed.borrow().front().is_some_and(|it| it.delivery.delivery_tag == tag)
+        };
+        let ours = 1 + u32::from(self.first.get().is_some_and(is_here));
+        self.others.set(queue.consumer_count().saturating_sub(ours));
         Some(u64::from(queue.message_count()))
     }
 

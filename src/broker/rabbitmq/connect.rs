@@ -24,7 +24,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Seconds. Half of it after the last word a heartbeat is sent; twice of it without a word ends the connection.
 const HEARTBEAT_S: u16 = 5;
 /// What AMQP's close says when all is well.
-const REPLY_SUCCESS: u16 = 200;
+pub(super) const REPLY_SUCCESS: u16 = 200;
 
 /// AMQP's reply codes, as far as they are told apart here.
 mod code {
