@@ -73,10 +73,9 @@ fn a_message_that_comes_while_a_receive_waits_is_handed_over_at_once() {
         for second in [1, 3, 5] {
             let looked_after = opened + Duration::from_secs(second);
             tokio::time::sleep_until(looked_after - Duration::from_millis(50)).await;
-            let receiver = Rc::clone(&queue);
+            let own = Rc::clone(&queue);
             // A task of its own: only what it waits for wakes it.
-            let received =
-                tokio::task::spawn_local(async move { (some(&receiver, 1).await, Instant::now()) });
+            let received = tokio::task::spawn_local(async move { (some(&own, 1).await, Instant::now()) });
             tokio::time::sleep_until(looked_after + Duration::from_millis(50)).await;
             prepare(&server, "woken", FieldTable::default(), 1).await;
             let published = Instant::now();

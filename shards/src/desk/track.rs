@@ -39,6 +39,7 @@ pub enum Stage {
 
 /// A held message.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state")]
 pub struct Entry {
     /// As the source knows it.
     pub broker_id: IdHash,
