@@ -31,21 +31,10 @@ const HTTP2: &[&str] = &["--cores", "1", "--http2"];
 pub(crate) const SHAPES: &[Shape] = &[
     Shape {
         name: "one queue, 512 in flight",
-        kinds: &["nats"],
+        kinds: &["nats", "rabbitmq", "rabbitmq-quorum"],
         queues: 1,
         concurrency: 512,
         messages: 200_000,
-        groups: 10_000,
-        script: "/ok",
-        sink: HTTP1,
-        has_ceiling: true,
-    },
-    Shape {
-        name: "one queue, 512 in flight",
-        kinds: &["rabbitmq", "rabbitmq-quorum"],
-        queues: 1,
-        concurrency: 512,
-        messages: 120_000,
         groups: 10_000,
         script: "/ok",
         sink: HTTP1,
