@@ -25,6 +25,8 @@ const UNCONFIRMED_MAX: usize = 1_000;
 struct Nats {
     server: NatsServer,
     runtime: tokio::runtime::Runtime,
+    /// It was killed, and may keep what its consumer has acked: 15,627 of 100,020 messages after 30 kills, for ever.
+    killed: bool,
 }
 
 /// A server of its own.
@@ -53,7 +55,7 @@ impl Nats {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("nats: a runtime");
         let users = format!("authorization {{ user: {USER}, password: \"{PASSWORD}\" }}");
-        Self { server: start(&users), runtime }
+        Self { server: start(&users), runtime, killed: false }
     }
 
     fn with<F: Future>(&self, work: impl FnOnce(Context) -> F) -> F::Output {
@@ -151,16 +153,20 @@ impl Broker for Nats {
     /// The server counts what was given back among what is held until it hands it over again. So where no router is
     /// there to be disturbed, what can be had is taken and given back: the rest is held.
     fn counts(&mut self, queue: &str) -> Counts {
-        let alone = !self.has_router();
+        let (alone, killed) = (!self.has_router(), self.killed);
         self.with(|jetstream| async move {
             let mut stream = jetstream.get_stream(queue).await.expect("nats: the stream");
-            let left = stream.info().await.expect("nats: it tells").state.messages;
+            let mut left = stream.info().await.expect("nats: it tells").state.messages;
             let Ok(mut consumer) = stream.get_consumer::<pull::Config>(CONSUMER).await else {
                 return Counts { left, held: 0 };
             };
             let info = consumer.info().await.expect("nats: the consumer tells");
             assert_eq!(info.config.ack_policy, AckPolicy::Explicit);
             let mut held = info.num_ack_pending as u64;
+            if killed && left > 0 && held == 0 && info.num_pending == 0 {
+                println!("nats: {left} messages that its consumer has acked are still in stream {queue} after a kill");
+                left = 0;
+            }
             if held > 0 && alone {
                 // All that can be had before any goes back: what came in two parts would go back in another order.
                 let (most, mut back) = (usize::try_from(left).expect("few"), Vec::new());
@@ -222,6 +228,7 @@ impl Broker for Nats {
 
     fn kill(&mut self) {
         self.server.kill();
+        self.killed = true;
     }
 
     fn start(&mut self) {
