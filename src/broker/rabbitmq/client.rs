@@ -39,7 +39,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(4);
 const DEPTH_MAX: Duration = Duration::from_secs(2);
 /// A prefetch is not raised beyond so many bytes of messages.
 const PREFETCH_BYTES: usize = 64 << 20;
-/// How long a lost connection's messages may stay with it: a server notices after two heartbeats and a little.
+/// How long a lost connection's messages may stay with it once the server is there again: it notices after two heartbeats
+/// and a little.
 const GHOST_MAX: Duration = Duration::from_secs(15);
 /// Between two looks whether they are back.
 const GHOST_LOOK: Duration = Duration::from_millis(10);
@@ -62,8 +63,6 @@ struct Flow {
 pub(super) struct Before {
     /// Consumers of the queue that were not ours.
     pub(super) others: u32,
-    /// When it ended.
-    pub(super) ended_at: Moment,
     /// Not by us: the server may have been started again.
     pub(super) was_lost: bool,
 }
@@ -187,7 +186,7 @@ impl Session {
             if (ours..=before.others + ours).contains(&consumers) {
                 return Ok(consumers - ours);
             }
-            if Clock.now().since(before.ended_at) > GHOST_MAX {
+            if Clock.now().since(self.opened_at) > GHOST_MAX {
                 tracing::warn!(queue = %address, consumers, "another consumer has come, or the server still holds messages of the lost connection: going on");
                 return Ok(before.others);
             }

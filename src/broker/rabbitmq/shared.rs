@@ -193,7 +193,7 @@ impl Shared {
         }
         memory.on_lost(now);
         let was_lost = session.is_lost();
-        self.before.set(Some(Before { others: session.others.get(), ended_at: now, was_lost }));
+        self.before.set(Some(Before { others: session.others.get(), was_lost }));
     }
 
     /// The desk has room for more than the prefetch lets through: leaves the session for one with a larger one. The server
