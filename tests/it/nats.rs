@@ -238,18 +238,24 @@ fn what_came_back_in_another_order_is_passed_on_in_the_streams_order() {
             first.settle(vec![back(receipt)]).await;
         }
         first.stop().await;
-        publish(&jetstream, 30, 5).await;
         let second = queue(&format!("nats://{}/S/C", server.address));
         let mut seen = Vec::new();
         while seen.len() < 35 {
             let batch = some(&second, 9).await;
             assert!(batch.arrivals.len() <= 9, "not more than asked for");
             seen.extend(batch.arrivals.iter().map(|it| String::from_utf8_lossy(it.parcel.id()).into_owned()));
-            if seen.len() <= 9 {
-                // Those that wait here are kept for longer than a lease.
-                tokio::time::sleep(LEASE * 2).await;
-            }
             assert!(is_confirmed(&second.settle(receipts(&batch).into_iter().map(ack).collect()).await));
+            if seen.len() <= 9 {
+                // Those that wait here are kept for longer than a lease: nobody else gets them.
+                tokio::time::sleep(LEASE * 2).await;
+                let stream = jetstream.get_stream("S").await.expect("the stream");
+                let other: async_nats::jetstream::consumer::PullConsumer =
+                    stream.get_consumer("C").await.expect("the consumer");
+                let mut theirs = other.fetch().max_messages(1).messages().await.expect("messages");
+                let got = futures_lite::StreamExt::next(&mut theirs).await;
+                assert!(got.is_none_or(|message| message.is_err()), "a lease of theirs ran out");
+                publish(&jetstream, 30, 5).await;
+            }
         }
         let want: Vec<String> = (0..35).map(|n| format!("m{n}")).collect();
         assert_eq!(seen, want, "each once, and in order");
