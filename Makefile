@@ -14,6 +14,7 @@ LISTEN     ?= 127.0.0.1:8080
 KILLS      ?= 60
 STOPS      ?= 20
 BROKER_KILLS ?= 30
+POWER_CUTS ?= 5
 MESSAGES   ?= 100000
 MINUTES    ?= 3
 SOAK       ?= 180
@@ -85,11 +86,11 @@ queue-faults: setup ## Kill, end, starve and flood the router on its own queue: 
 	KILLS=$(KILLS) STOPS=$(STOPS) BACKLOG=20000 QUEUED=200000 MINUTES=$(MINUTES) $(RELEASED) -- \
 	  kills:: drains:: limits:: --test-threads=1 --nocapture 2>&1 | tee $(RUN)/faults.log
 
-broker-faults: setup ## Kill each broker, and its router: BROKER_KILLS=30 MESSAGES=100000, KIND=nats for one
+broker-faults: setup ## Kill each broker, its router, and both: BROKER_KILLS=30 MESSAGES=100000 POWER_CUTS=5, KIND=nats for one
 	$(CARGO) build --release --bin corelane
 	mkdir -p $(RUN)
-	KILLS=$(BROKER_KILLS) MESSAGES=$(MESSAGES) CORELANE_BIN=$(CURDIR)/target/release/corelane \
-	  $(CARGO) test -q -p corelane --test e2e -- $(KIND) 'kills under load' 2>&1 | tee $(RUN)/faults-brokers$(addprefix -,$(KIND)).log
+	KILLS=$(BROKER_KILLS) MESSAGES=$(MESSAGES) POWER_CUTS=$(POWER_CUTS) CORELANE_BIN=$(CURDIR)/target/release/corelane \
+	  $(CARGO) test -q -p corelane --test e2e -- $(KIND) 'under load' 2>&1 | tee $(RUN)/faults-brokers$(addprefix -,$(KIND)).log
 
 arithmetic: setup ## So many messages of so many groups at 100 ms each: expected and measured, and off fails
 	$(CARGO) build --release --bin corelane

@@ -13,6 +13,7 @@ use super::audit::{Auditor, leak};
 use super::console::{Console, Order, changed};
 use super::consumers::Consumers;
 use super::notices::{self, Said};
+use super::signals::Signals;
 use super::viewing::{Gallery, Taken, pool_code};
 use crate::admin::{PoolChange, RouterError};
 use crate::config::Settings;
@@ -78,7 +79,7 @@ impl Control {
         // Unbounded: a task that had to wait for room would hold up this very loop.
         let (synced, sync_results) = flume::unbounded::<Synced>();
         let sync_every = self.settings.sync.interval;
-        let mut sync_at = match or_end(&mut signals, self.begin()).await {
+        let mut sync_at = match signals.end.or(self.begin()).await {
             Ok(at) => at,
             Err(end) => return end,
         };
@@ -89,17 +90,15 @@ impl Control {
         loop {
             // What may take long is done beside the signals: a queue that is slow to open holds up no end.
             let ended = tokio::select! {
-                signal = signals.next() => match signal {
-                    Signal::End(name) => return End::Signal(name),
-                    Signal::HangUp => or_end(&mut signals, self.on_hang_up(&synced)).await,
-                },
-                _ = looks.tick() => or_end(&mut signals, self.look()).await.and_then(|looked| looked),
-                _ = health.tick() => or_end(&mut signals, self.check_health()).await,
+                name = signals.end.next() => return End::Signal(name),
+                _ = signals.hang_up.recv() => signals.end.or(self.on_hang_up(&synced)).await,
+                _ = looks.tick() => signals.end.or(self.look()).await.and_then(|looked| looked),
+                _ = health.tick() => signals.end.or(self.check_health()).await,
                 _ = leaks.tick() => {
                     self.check_leaks();
                     Ok(())
                 }
-                _ = letters.tick() => or_end(&mut signals, self.count_letters()).await,
+                _ = letters.tick() => signals.end.or(self.count_letters()).await,
                 Ok(order) = self.orders.recv_async() => {
                     self.on_order(order);
                     Ok(())
@@ -111,7 +110,7 @@ impl Control {
                 }
                 Ok(result) = sync_results.recv_async() => {
                     sync_at = Some(Instant::now() + sync_every);
-                    or_end(&mut signals, self.on_synced(result)).await.and_then(|synced| synced)
+                    signals.end.or(self.on_synced(result)).await.and_then(|synced| synced)
                 }
             };
             if let Err(end) = ended {
@@ -367,21 +366,6 @@ fn merged(earlier: Option<PoolChange>, now: PoolChange) -> PoolChange {
     }
 }
 
-/// Does some work, unless the process is to end meanwhile. What was begun is then left: the end clears it up.
-async fn or_end<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Result<T, End> {
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return Ok(done),
-            signal = signals.next() => {
-                if let Signal::End(name) = signal {
-                    return Err(End::Signal(name));
-                }
-            }
-        }
-    }
-}
-
 fn ticker(every: Duration, first: Duration) -> tokio::time::Interval {
     let mut ticker =
         if first.is_zero() { interval(every) } else { interval_at(Instant::now() + first, every) };
@@ -400,38 +384,6 @@ async fn until(at: Option<Instant>) {
 pub(super) fn unix_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// What a signal asks for.
-pub(super) enum Signal {
-    End(&'static str),
-    HangUp,
-}
-
-/// Signals that the loop listens to.
-pub(super) struct Signals {
-    term: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    pub(super) fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            term: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    pub(super) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.term.recv() => Signal::End("SIGTERM"),
-            _ = self.interrupt.recv() => Signal::End("SIGINT"),
-            _ = self.hang_up.recv() => Signal::HangUp,
-        }
-    }
 }
 
 impl Control {

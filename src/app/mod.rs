@@ -10,6 +10,7 @@ mod consumers;
 mod control;
 mod marker;
 mod notices;
+mod signals;
 mod syncing;
 mod viewing;
 
@@ -38,8 +39,9 @@ use crate::topology::Topology;
 use crate::view::{ShardView, State, View};
 use console::Console;
 use consumers::Consumers;
-use control::{Control, End, Signal, Signals, unix_ms};
+use control::{Control, End, unix_ms};
 use marker::Marker;
+use signals::EndSignals;
 
 /// Of the grace period, kept for telling brokers and leaving.
 pub const GRACE_KEPT: Duration = Duration::from_secs(5);
@@ -206,8 +208,12 @@ async fn stop(mut control: Control, core: Core<Queue>, marker: Marker, end: End)
 }
 
 async fn second_signal() {
-    let Ok(mut signals) = Signals::new() else { return std::future::pending().await };
-    while !matches!(signals.next().await, Signal::End(_)) {}
+    match EndSignals::new() {
+        Ok(mut signals) => {
+            signals.next().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
 }
 
 fn core_spec(settings: &Settings, plan: &Plan, chosen: &Chosen) -> anyhow::Result<CoreSpec> {

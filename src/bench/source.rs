@@ -70,10 +70,10 @@ impl Source for BenchQueue {
         }
     }
 
-    fn open(&mut self) -> io::Result<()> {
+    fn open(&mut self, unclean: bool) -> io::Result<()> {
         match self {
-            Self::Memory(queue) => queue.open(),
-            Self::Sqlite(queue, _) => queue.open(),
+            Self::Memory(queue) => queue.open(unclean),
+            Self::Sqlite(queue, _) => queue.open(unclean),
         }
     }
 

@@ -221,7 +221,7 @@ impl Source for FeedQueue {
         }
     }
 
-    fn open(&mut self) -> std::io::Result<()> {
+    fn open(&mut self, _unclean: bool) -> std::io::Result<()> {
         self.start_publisher()
     }
 

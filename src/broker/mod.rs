@@ -109,8 +109,8 @@ impl Source for Queue {
         whichever!(self, queue => queue.spec())
     }
 
-    fn open(&mut self) -> io::Result<()> {
-        whichever!(self, queue => queue.open())
+    fn open(&mut self, unclean: bool) -> io::Result<()> {
+        whichever!(self, queue => queue.open(unclean))
     }
 
     fn linger(&self) -> Option<Linger> {

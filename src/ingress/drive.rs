@@ -247,7 +247,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             }
             Command::RemovePool { code } => self.desk.remove_pool(code.as_bytes(), now, &mut self.out),
             Command::AddSource { queue, place, make, unclean, reply } => {
-                let opened = make().and_then(|mut source| source.open().map(|()| source));
+                let opened = make().and_then(|mut source| source.open(unclean).map(|()| source));
                 let added = opened.and_then(|source| self.add_source([queue, place], source, unclean, now));
                 let _ = reply.send(added);
             }

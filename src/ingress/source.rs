@@ -94,10 +94,13 @@ pub trait Source {
     }
 
     /// Called once, on the ingress thread, before anything else. Does not wait for a broker: `receive` connects.
+    /// `unclean`: the process before ended without giving back what it held. A source without leases waits until its
+    /// broker has that back (the desk waits where there are leases).
     ///
     /// # Errors
     /// The source can't be used; the ingress does not start.
-    fn open(&mut self) -> io::Result<()> {
+    fn open(&mut self, unclean: bool) -> io::Result<()> {
+        let _ = unclean;
         Ok(())
     }
 

@@ -131,7 +131,7 @@ fn the_answer_to_a_turns_last_ack_stands_for_all_of_them() {
         let jetstream = prepare(&server, pull::Config::default(), 500).await;
         let queue = queue(&format!("nats://{}/S/C", server.address));
         let mut all = Vec::new();
-        while all.len() < 100 {
+        while all.len() < 500 {
             all.extend(receipts(&some(&queue, 500).await));
         }
         let extend = |&receipt: &Receipt| (receipt, Tell::Extend { ticket: Ticket::default() });
@@ -146,8 +146,10 @@ fn the_answer_to_a_turns_last_ack_stands_for_all_of_them() {
             stream.get_consumer("C").await.expect("the consumer");
         let told = consumer.info().await.expect("it tells").clone();
         assert_eq!(told.num_ack_pending, 0, "the last was answered, so every one was worked off");
+        queue.stop().await;
         publish(&jetstream, 500, 1).await;
-        let mut more = consumer.fetch().max_messages(1).messages().await.expect("messages");
+        let more = consumer.batch().max_messages(1).expires(Duration::from_secs(30));
+        let mut more = more.messages().await.expect("messages");
         let message = futures_lite::StreamExt::next(&mut more).await.expect("one more").expect("a message");
         message.double_ack().await.expect("answered");
         message.double_ack().await.expect("answered again, though it is gone");

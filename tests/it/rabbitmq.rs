@@ -11,7 +11,8 @@ use rustix::process::Signal;
 
 use crate::nats::proxy::Proxy;
 use stage::{
-    SOON, Told, ack, counts, nack, names, prepare, queue, quorum, receive, run, some, stage, wait_counts,
+    SOON, Told, ack, counts, nack, names, prepare, queue, queue_after, quorum, receive, run, some, stage,
+    wait_counts,
 };
 
 #[test]
@@ -164,6 +165,31 @@ fn after_a_stop_all_is_back_in_its_old_order() {
             let told = some(&second, 199).await;
             assert_eq!(told.ids(), names(1..200), "{name}");
             assert!(ack(&second, told.receipts()).await.into_iter().all(|done| done));
+        }
+    });
+}
+
+#[test]
+fn after_an_unclean_end_what_a_dead_connection_still_has_comes_first() {
+    let stage = stage();
+    let server = stage.server.lock();
+    run(async {
+        for (name, arguments) in [("dead", FieldTable::default()), ("dead-quorum", quorum(None))] {
+            prepare(&server, name, arguments, 5).await;
+            // A host that lost its power: the server does not hear of it.
+            let proxy = Proxy::new(server.address);
+            let dead = queue(&format!("amqp://{}/{name}?prefetch=2", proxy.address));
+            assert_eq!(some(&dead, 2).await.ids(), names(0..2));
+            let next = queue_after(&format!("amqp://{}/{name}", server.address), true);
+            let noticed = async {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                assert!(proxy.cut() > 0);
+                drop(dead);
+            };
+            let (told, ()) = tokio::join!(some(&next, 5), noticed);
+            assert_eq!(told.ids(), names(0..5), "{name}");
+            assert!(ack(&next, told.receipts()).await.into_iter().all(|done| done));
+            next.stop().await;
         }
     });
 }

@@ -81,9 +81,9 @@ impl Consumer {
         self.stopped.get()
     }
 
-    /// It begins.
-    pub(super) fn open(&self) {
-        self.shared().enter();
+    /// It begins. `unclean`: the process before may have left messages with a connection that the server still knows.
+    pub(super) fn open(&self, unclean: bool) {
+        self.shared().enter(unclean);
     }
 
     pub(super) async fn depth(&self) -> Option<u64> {

@@ -244,8 +244,8 @@ impl Source for RabbitQueue {
         self.consumer.spec
     }
 
-    fn open(&mut self) -> io::Result<()> {
-        self.consumer.open();
+    fn open(&mut self, unclean: bool) -> io::Result<()> {
+        self.consumer.open(unclean);
         Ok(())
     }
 

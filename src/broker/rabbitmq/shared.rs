@@ -88,8 +88,12 @@ impl Shared {
         })
     }
 
-    /// A consumer begins.
-    pub(super) fn enter(&self) {
+    /// A consumer begins. After an unclean end of the process before, its last session counts as one that we lost.
+    pub(super) fn enter(&self, unclean: bool) {
+        let is_first = self.session.borrow().is_none() && self.before.get().is_none();
+        if unclean && is_first {
+            self.before.set(Some(Before { others: 0, was_lost: true }));
+        }
         self.users.set(self.users.get() + 1);
         self.unused_since.set(Moment::NEVER);
     }

@@ -87,6 +87,7 @@ impl Broker for Embedded {
                 | "wrong credentials"
                 | "stalled consumer"
                 | "broker kills under load"
+                | "power cuts under load"
         )
         .then_some(SERVERLESS)
     }

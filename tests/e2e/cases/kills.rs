@@ -1,5 +1,5 @@
-//! The broker or the router killed again and again under load, judged from the publisher's and the sink's logs.
-//! `make faults` runs the full counts: `KILLS=30 MESSAGES=100000`.
+//! The broker, the router or both killed again and again under load, judged from the publisher's and the sink's logs.
+//! `make faults` runs the full counts: `KILLS=30 MESSAGES=100000 POWER_CUTS=5`.
 
 use std::time::{Duration, Instant};
 
@@ -24,11 +24,34 @@ const SLICE: u64 = 800;
 /// Per message in a full run, on top of [`SOON`].
 const PER_MESSAGE: Duration = Duration::from_millis(5);
 
+/// How often something is killed, and how many messages are published before each time.
+struct Plan {
+    kills: u64,
+    slice: u64,
+    /// Nobody is left who knows of acks that the server did not write to its disk.
+    forgets_acks: bool,
+}
+
+impl Plan {
+    fn kills() -> Self {
+        let kills = count("KILLS", 3);
+        Self { kills, slice: count("MESSAGES", SLICE * kills).div_ceil(kills), forgets_acks: false }
+    }
+
+    /// Fewer: after each of them the router waits for the leases of the one before.
+    fn power_cuts() -> Self {
+        Self { kills: count("POWER_CUTS", 1), slice: SLICE, forgets_acks: true }
+    }
+}
+
 /// Publishes in slices; after each one `kill` does its work while the router is busy. The next slice comes when half of
 /// the one before is delivered: the kills are spread over all messages, and no server drowns in a backlog.
-fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<Router>)) -> (u64, Value) {
-    let (kills, mut chance) = (count("KILLS", 3), Chance::new());
-    let slice = count("MESSAGES", SLICE * kills).div_ceil(kills);
+fn play(
+    stage: &mut Stage<'_>,
+    Plan { kills, slice, forgets_acks }: Plan,
+    mut kill: impl FnMut(&mut Stage<'_>, &mut Option<Router>),
+) -> Value {
+    let mut chance = Chance::new();
     let queue = stage.queue_leased(LEASE);
     let mut router = Some(stage.router(&[&queue], &FLAGS));
     let start = Instant::now();
@@ -60,11 +83,11 @@ fn play(stage: &mut Stage<'_>, mut kill: impl FnMut(&mut Stage<'_>, &mut Option<
     let max = SOON + PER_MESSAGE * u32::try_from(all).expect("few");
     stage.wait_delivered_within(all, max);
     stage.wait_empty_within(&queue, max);
-    let each = CONCURRENCY + stage.broker.acks_under_way() + stage.broker.acks_forgotten();
-    let bound = usize::try_from(each * kills).expect("few");
-    let verdict = stage.judge(bound);
+    let in_flight = CONCURRENCY + stage.broker.acks_under_way() + stage.broker.acks_forgotten();
+    let each = if forgets_acks { slice } else { in_flight };
+    let verdict = stage.judge(usize::try_from(each * kills).expect("few"));
     println!("{:<10} {kills} kills: {verdict}", stage.broker.name());
-    (kills, verdict)
+    verdict
 }
 
 fn told(verdict: &Value) -> String {
@@ -73,7 +96,7 @@ fn told(verdict: &Value) -> String {
 
 /// The server is killed and started again.
 pub(super) fn broker_kills(stage: &mut Stage<'_>) -> String {
-    let (_, verdict) = play(stage, |stage, _| {
+    let verdict = play(stage, Plan::kills(), |stage, _| {
         stage.broker.kill();
         let_work(Duration::from_millis(100));
         stage.broker.start();
@@ -83,9 +106,20 @@ pub(super) fn broker_kills(stage: &mut Stage<'_>) -> String {
 
 /// The router is killed and started again.
 pub(super) fn router_kills(stage: &mut Stage<'_>) -> String {
-    let (_, verdict) = play(stage, |stage, router| {
+    let verdict = play(stage, Plan::kills(), |stage, router| {
         router.take().expect("one runs").kill();
         *router = Some(stage.start(&FLAGS));
     });
     told(&verdict)
+}
+
+/// Both are killed at once, and the server is there again before the router is.
+pub(super) fn power_cuts(stage: &mut Stage<'_>) -> String {
+    let verdict = play(stage, Plan::power_cuts(), |stage, router| {
+        stage.broker.kill();
+        router.take().expect("one runs").kill();
+        stage.broker.start();
+        *router = Some(stage.start(&FLAGS));
+    });
+    format!("both killed: {} lost, {} out of order", verdict["lost"], verdict["out_of_order"])
 }

@@ -42,4 +42,5 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "consumer replaced while it works", run: lifecycle::consumer_replaced },
     Case { name: "broker kills under load", run: kills::broker_kills },
     Case { name: "router kills under load", run: kills::router_kills },
+    Case { name: "power cuts under load", run: kills::power_cuts },
 ];

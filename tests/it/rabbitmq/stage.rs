@@ -66,6 +66,11 @@ pub(super) fn run<F: Future>(work: F) -> F::Output {
 }
 
 pub(super) fn queue(uri: &str) -> RabbitQueue {
+    queue_after(uri, false)
+}
+
+/// A consumer in a process whose predecessor ended cleanly, or not.
+pub(super) fn queue_after(uri: &str, unclean: bool) -> RabbitQueue {
     let entry = QueueEntry {
         name: "q".into(),
         uri: QueueUri::parse(uri).expect("a broker's scheme"),
@@ -75,7 +80,7 @@ pub(super) fn queue(uri: &str) -> RabbitQueue {
         attempts_max: 0,
     };
     let mut queue = RabbitQueue::new(&entry).expect("a well-formed URI");
-    queue.open().expect("it does not connect yet");
+    queue.open(unclean).expect("it does not connect yet");
     queue
 }
 
