@@ -38,6 +38,7 @@ fn run(rounds: u64, groups: u64) -> (std::time::Duration, u64) {
     let spec = SourceSpec {
         ordering: Ordering::Strict,
         lease: None,
+        unheard_max: Duration::ZERO,
         attempts_max: 0,
         deliveries_max: None,
         repeats: false,

@@ -71,11 +71,7 @@ pub(super) type Synced = Result<Fetched, FetchError>;
 
 impl Control {
     /// Runs until the process is to end.
-    pub(super) async fn run(&mut self) -> End {
-        let mut signals = match Signals::new() {
-            Ok(signals) => signals,
-            Err(error) => return End::EngineGone(format!("watch for signals: {error}")),
-        };
+    pub(super) async fn run(&mut self, signals: &mut Signals) -> End {
         // Unbounded: a task that had to wait for room would hold up this very loop.
         let (synced, sync_results) = flume::unbounded::<Synced>();
         let sync_every = self.settings.sync.interval;

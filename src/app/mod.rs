@@ -41,7 +41,7 @@ use console::Console;
 use consumers::Consumers;
 use control::{Control, End, unix_ms};
 use marker::Marker;
-use signals::EndSignals;
+use signals::{EndSignals, Signals};
 
 /// Of the grace period, kept for telling brokers and leaving.
 pub const GRACE_KEPT: Duration = Duration::from_secs(5);
@@ -110,6 +110,7 @@ async fn start(
         letters,
         orders: orders_in,
     });
+    let mut signals = Signals::new().context("watch for signals")?;
     let admin = Admin::bind(admin_settings(&settings)?).await?;
     let address = admin.address();
     let (stop_admin, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -138,15 +139,21 @@ async fn start(
         last: crate::ingress::IngressSnapshot::default(),
         looks_failed: 0,
     };
-    let end = control.run().await;
-    let exit = stop(control, core, marker, end).await;
+    let end = control.run(&mut signals).await;
+    let exit = stop(control, core, marker, end, &mut signals.end).await;
     let _ = stop_admin.send(());
     let _ = tokio::time::timeout(Duration::from_secs(1), serving).await;
     Ok(ExitCode::from(exit))
 }
 
 /// The four steps. Returns the exit code.
-async fn stop(mut control: Control, core: Core<Queue>, marker: Marker, end: End) -> u8 {
+async fn stop(
+    mut control: Control,
+    core: Core<Queue>,
+    marker: Marker,
+    end: End,
+    signals: &mut EndSignals,
+) -> u8 {
     let start = Instant::now();
     let failed = match &end {
         End::Signal(name) => {
@@ -170,7 +177,8 @@ async fn stop(mut control: Control, core: Core<Queue>, marker: Marker, end: End)
             error!("the ingress does not end: ending without it; what is held comes back when its leases end");
             std::process::exit(i32::from(EXIT_CUT_SHORT));
         }
-        () = second_signal() => {
+        // One that came before this line was heard too: these signals have been watched since the start.
+        _ = signals.next() => {
             warn!("second signal: ending now; what is held comes back when its leases end");
             std::process::exit(i32::from(EXIT_SECOND_SIGNAL));
         }
@@ -205,15 +213,6 @@ async fn stop(mut control: Control, core: Core<Queue>, marker: Marker, end: End)
     }
     info!(took_ms = start.elapsed().as_millis(), left = ended.left, clean = ended.clean, "ended");
     failed.unwrap_or(if ended.left > 0 { EXIT_CUT_SHORT } else { EXIT_OK })
-}
-
-async fn second_signal() {
-    match EndSignals::new() {
-        Ok(mut signals) => {
-            signals.next().await;
-        }
-        Err(_) => std::future::pending().await,
-    }
 }
 
 fn core_spec(settings: &Settings, plan: &Plan, chosen: &Chosen) -> anyhow::Result<CoreSpec> {

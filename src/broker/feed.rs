@@ -212,6 +212,7 @@ impl Source for FeedQueue {
         SourceSpec {
             ordering: shards::model::Ordering::Strict,
             lease: None,
+            unheard_max: Duration::ZERO,
             attempts_max: 0,
             deliveries_max: None,
             repeats: false,

@@ -14,6 +14,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// One side of a connection that goes through.
 struct Way {
     stream: TcpStream,
+    is_client: bool,
     hung: Arc<AtomicBool>,
 }
 
@@ -59,6 +60,13 @@ impl Proxy {
         }
     }
 
+    /// Cuts every connection that is open now, and the server does not hear of it. How many there were.
+    pub(crate) fn cut_unnoticed(&self) -> usize {
+        self.hang();
+        let clients = std::mem::take(&mut *self.state.ways.lock()).into_iter().filter(|way| way.is_client);
+        clients.map(|client| client.stream.shutdown(Shutdown::Both)).count()
+    }
+
     /// Connections that were opened so far.
     pub(crate) fn opened(&self) -> usize {
         self.state.opened.load(Ordering::Relaxed)
@@ -89,9 +97,9 @@ fn accept(listener: &TcpListener, server: SocketAddr, state: &Arc<State>) {
         let Ok(server) = TcpStream::connect(server) else { continue };
         state.opened.fetch_add(1, Ordering::Relaxed);
         let hung = Arc::new(AtomicBool::new(false));
-        for (from, to) in [(&client, &server), (&server, &client)] {
+        for (is_client, from, to) in [(true, &client, &server), (false, &server, &client)] {
             let (from, to) = (from.try_clone().expect("a handle"), to.try_clone().expect("a handle"));
-            let way = Way { stream: from.try_clone().expect("a handle"), hung: Arc::clone(&hung) };
+            let way = Way { stream: from.try_clone().expect("a handle"), is_client, hung: Arc::clone(&hung) };
             state.ways.lock().push(way);
             let hung = Arc::clone(&hung);
             std::thread::spawn(move || pump(from, to, &hung));
@@ -113,6 +121,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, hung: &AtomicBool) {
             continue;
         }
         match from.read(&mut buffer) {
+            Ok(0) if hung.load(Ordering::Relaxed) => return,
             Ok(0) => break,
             Ok(count) => {
                 if to.write_all(&buffer[..count]).is_err() {

@@ -70,13 +70,15 @@ fn measure(row: &Row) -> Duration {
 
 #[test]
 fn messages_over_groups_and_concurrency_take_as_long_as_arithmetic_says() {
-    let rows: &[Row] = if count("ARITHMETIC", 0) == 1 { &FULL } else { &SHORT };
+    // Beside other tests a core is not there at once when it is needed.
+    let (rows, slower_max): (&[Row], f64) =
+        if count("ARITHMETIC", 0) == 1 { (&FULL, 1.15) } else { (&SHORT, 2.0) };
     println!("| messages | groups | concurrency | expected | measured | |\n|---|---|---|---|---|---|");
     let mut off = 0;
     for row in rows {
         let took = measure(row);
         let expected = Duration::from_millis(row.expected_ms);
-        let good = took >= expected.mul_f64(0.99) && took <= expected.mul_f64(1.15) + EXTRA;
+        let good = took >= expected.mul_f64(0.99) && took <= expected.mul_f64(slower_max) + EXTRA;
         off += usize::from(!good && !row.flood);
         println!(
             "| {} | {} | {} | {:.1} s | {:.2} s | {} |",

@@ -185,6 +185,7 @@ impl Source for Queue {
         SourceSpec {
             ordering: self.ordering,
             lease: None,
+            unheard_max: Duration::ZERO,
             attempts_max: 0,
             deliveries_max: None,
             repeats: false,

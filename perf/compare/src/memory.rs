@@ -27,6 +27,7 @@ pub(crate) fn probe(groups: u64) -> anyhow::Result<()> {
         SourceSpec {
             ordering: Ordering::Strict,
             lease: None,
+            unheard_max: Duration::ZERO,
             attempts_max: 0,
             deliveries_max: None,
             repeats: false,

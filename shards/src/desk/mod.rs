@@ -15,6 +15,7 @@ mod look;
 mod owed;
 mod park;
 mod settle;
+mod source;
 #[cfg(test)]
 mod tests;
 mod track;
@@ -30,108 +31,23 @@ use hashbrown::HashMap;
 pub use capacity::{DEFAULT_POOL, POOLS_MAX, PoolDesk};
 pub use completed::Completed;
 pub use owed::{Claim, OwedGroups};
+pub use source::{Arrival, SourceSpec, Tell};
 pub use track::{Entry, Newcomer, Receipt, Stage, Tracker};
 
 use crate::clock::Moment;
 use crate::model::{
-    BatchId, Control, DeadReason, DeskTuning, Dispatch, Envelope, IdHash, IdHasher, LaneKey, NackReason,
-    Ordering, Outcome, Parcel, PoolId, PoolSpec, ShardId, SourceId, Ticket, ToShard,
+    BatchId, Control, DeskTuning, Envelope, IdHash, IdHasher, LaneKey, Ordering, PoolId, PoolSpec, ShardId,
+    SourceId, ToShard,
 };
 use crate::shard::PoolShared;
 use capacity::Pools;
+use source::HIDDEN_MAX;
 use tried::Tried;
 
 /// How long a source without leases is waited for where a lease would say.
 pub const LEASE_ASSUMED: Duration = Duration::from_secs(30);
-/// The longest a message that went back stays hidden: a nack's default of 30 s, and one that
-/// waits for an owed one goes back for up to two seconds longer.
-const HIDDEN_MAX: Duration = Duration::from_secs(32);
 /// Pools that a source's recent messages went to: what decides whether to poll it.
 const RECENT_POOLS: usize = 16;
-
-/// What the desk knows of a source.
-#[derive(Clone, Copy, Debug)]
-pub struct SourceSpec {
-    /// How its groups are kept in order. Not `auto`: the adapter has decided.
-    pub ordering: Ordering,
-    /// How long a message stays ours without an extension; `None` = as long as the connection.
-    pub lease: Option<Duration>,
-    /// Deliveries after which a message is set aside; 0 = never.
-    pub attempts_max: u16,
-    /// Hand-overs after which the broker itself drops or sets aside a message.
-    pub deliveries_max: Option<u16>,
-    /// It may hand over a message again although the ack was confirmed (SQS standard queues).
-    pub repeats: bool,
-    /// It judges failed calls by rules of its own (the event bus): it is told [`Tell::Answered`], and a delivery
-    /// is one call.
-    pub judges: bool,
-    /// A delivered message counts as a call in flight until its ack is kept. For a source that keeps acks in less time
-    /// than a call takes: then a crash repeats no more than the calls in flight.
-    pub holds_permits: bool,
-    /// Messages asked for at once at most.
-    pub batch_max: usize,
-}
-
-/// A message as a source hands it over.
-#[derive(Debug)]
-pub struct Arrival {
-    /// Its bytes, checked.
-    pub parcel: Parcel,
-    /// The source's id for it.
-    pub broker_id: IdHash,
-    /// The handle to tell the source about it.
-    pub receipt: Receipt,
-    /// Times the broker has handed it over, this one included; 0 = it does not say.
-    pub deliveries: u16,
-    /// What its failure does to its group.
-    pub dispatch: Dispatch,
-    /// Goes before others.
-    pub high_priority: bool,
-}
-
-/// What to tell a source.
-#[derive(Debug)]
-pub enum Tell {
-    /// Forget it. Confirm with [`Desk::on_closed`].
-    Ack {
-        /// Names the message in the confirmation; `None` = nothing to confirm.
-        ticket: Option<Ticket>,
-    },
-    /// Show it again.
-    Nack {
-        /// After so many seconds.
-        delay_s: u32,
-        /// Why, for the counters.
-        reason: NackReason,
-    },
-    /// The call failed, and what becomes of the message is the source's to say. Only where [`SourceSpec::judges`].
-    Answered {
-        /// How it ended.
-        outcome: Outcome,
-    },
-    /// Keep it hidden for another lease. Confirm with [`Desk::on_extended`].
-    Extend {
-        /// Names the message in the confirmation.
-        ticket: Ticket,
-    },
-    /// Write it to the dead-letter store, then forget it. Confirm with [`Desk::on_closed`].
-    DeadLetter {
-        /// Names the message in the confirmation.
-        ticket: Ticket,
-        /// The message.
-        parcel: Parcel,
-        /// Why.
-        reason: DeadReason,
-        /// The last status.
-        status: u16,
-        /// Deliveries tried.
-        attempts: u16,
-        /// What its failure did to its group.
-        dispatch: Dispatch,
-        /// Went before others.
-        high_priority: bool,
-    },
-}
 
 /// Something an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,8 +214,8 @@ impl Desk {
         #[cfg(feature = "sim")]
         let quarantined = quarantined && !self.traps.no_quarantine;
         let quarantined_at = quarantined.then(|| *self.unclean_at.get_or_insert(now));
-        let quiet_until = match (quarantined_at, spec.lease) {
-            (Some(since), Some(lease)) => since + lease.max(HIDDEN_MAX),
+        let quiet_until = match (quarantined_at, spec.hidden_max()) {
+            (Some(since), Some(hidden_max)) => since + hidden_max,
             _ => Moment::ZERO,
         };
         self.sources.push(Source {
@@ -322,8 +238,8 @@ impl Desk {
     /// The source connected, perhaps anew: receipts of other epochs are void, and its broker may have said more.
     pub fn on_connected(&mut self, source: SourceId, epoch: u32, spec: SourceSpec) {
         let state = &mut self.sources[usize::from(source.0)];
-        if let (Some(since), Some(lease)) = (state.quarantined_at, spec.lease) {
-            state.quiet_until = state.quiet_until.max(since + lease.max(HIDDEN_MAX));
+        if let (Some(since), Some(hidden_max)) = (state.quarantined_at, spec.hidden_max()) {
+            state.quiet_until = state.quiet_until.max(since + hidden_max);
         }
         state.epoch = epoch;
         state.spec = spec;

@@ -248,6 +248,7 @@ fn draw_source(rng: &mut Rng) -> SourcePlan {
     let spec = SourceSpec {
         ordering,
         lease: (kind != Kind::Connected).then_some(lease),
+        unheard_max: Duration::ZERO,
         attempts_max: u16::try_from(attempts_max).unwrap_or(0),
         deliveries_max: limited.then(|| u16::try_from(rng.range(6, 20)).unwrap_or(6)),
         repeats: stale == Stale::Pretended,

@@ -97,6 +97,7 @@ impl ActiveMqQueue {
         let spec = SourceSpec {
             ordering: entry.ordering.unwrap_or(Ordering::Strict),
             lease: None,
+            unheard_max: Duration::ZERO,
             attempts_max: entry.attempts_max,
             deliveries_max: None,
             repeats: true,

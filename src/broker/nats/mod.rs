@@ -93,6 +93,7 @@ impl NatsQueue {
         let spec = SourceSpec {
             ordering: entry.ordering.unwrap_or(Ordering::Strict),
             lease: Some(entry.visibility.unwrap_or(LEASE_DEFAULT)),
+            unheard_max: Duration::ZERO,
             attempts_max: entry.attempts_max,
             deliveries_max: None,
             repeats: true,

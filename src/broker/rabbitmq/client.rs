@@ -19,7 +19,7 @@ use lapin::options::{
     BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
     QueueDeclareOptions,
 };
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Consumer, Queue};
 use shards::clock::{Clock, Moment};
 use tokio::sync::{Mutex, Notify};
@@ -39,9 +39,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(4);
 const DEPTH_MAX: Duration = Duration::from_secs(2);
 /// A prefetch is not raised beyond so many bytes of messages.
 const PREFETCH_BYTES: usize = 64 << 20;
-/// How long a lost connection's messages may stay with it once the server is there again: it notices after two heartbeats
-/// and a little.
-const GHOST_MAX: Duration = Duration::from_secs(15);
+/// How long a lost connection's messages may stay with it once the server is there again: it notices after two heartbeats of
+/// 5 s and a little, and later if it is busy.
+const GHOST_MAX: Duration = Duration::from_secs(30);
+/// A consumer's usual priority (`x-priority`).
+const PRIORITY: i32 = 0;
 /// Between two looks whether they are back.
 const GHOST_LOOK: Duration = Duration::from_millis(10);
 
@@ -132,7 +134,7 @@ impl Session {
             Some(before) => session.await_ghost(address, before).await?,
             None => answer(address, session.ask_queue()).await?.consumer_count(),
         };
-        answer(address, session.consume(prefetch, "2-main")).await?;
+        answer(address, session.consume(prefetch, "2-main", PRIORITY)).await?;
         session.others.set(others);
         Ok(session)
     }
@@ -141,17 +143,19 @@ impl Session {
     /// would overtake them. Waits until its consumer is gone; returns how many there are.
     ///
     /// A quorum queue that is starting says that it has no consumers, or how many it once had. One that took a consumer
-    /// in has started: so after a loss it gets one for a single message first. What is new may have come too early, and
-    /// goes back behind what the lost connection had; what was pushed before is the oldest, and the first of this session.
+    /// in has started: so after a loss it gets one for a single message first, which comes after all others: while the lost
+    /// one can take more it gets nothing, and so tears no hole into what that one has. What is new may have come too
+    /// early, and goes back behind what the lost connection had; what was pushed before is the oldest, and the first of
+    /// this session.
     async fn await_ghost(&mut self, address: &Address, before: Before) -> Result<u32, ReceiveError> {
         if !before.was_lost {
             return self.await_consumers(address, before, 0).await;
         }
         // Its name comes before the other's: a quorum queue takes a channel's messages back in the order of names.
-        answer(address, self.consume(1, "1-first")).await?;
+        answer(address, self.consume(1, "1-first", PRIORITY - 1)).await?;
         let others = self.await_consumers(address, before, 1).await?;
         let since = Clock.now();
-        while self.pushed.borrow().is_empty() && Clock.now().since(since) < GHOST_MAX {
+        while self.pushed.borrow().is_empty() && Clock.now().since(since) < ANSWER_MAX {
             if answer(address, self.ask_queue()).await?.message_count() == 0 {
                 break;
             }
@@ -207,11 +211,15 @@ impl Session {
         Ok(found)
     }
 
-    async fn consume(&self, prefetch: u16, name: &str) -> lapin::Result<()> {
+    async fn consume(&self, prefetch: u16, name: &str, priority: i32) -> lapin::Result<()> {
         self.channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         let tag = ShortString::from(format!("corelane-{}-{}-{name}", std::process::id(), self.epoch));
-        let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
-        let consumer = self.channel.basic_consume(self.queue.clone(), tag, options, none).await?;
+        let mut arguments = FieldTable::default();
+        if priority != PRIORITY {
+            arguments.insert("x-priority".into(), AMQPValue::LongInt(priority));
+        }
+        let options = BasicConsumeOptions::default();
+        let consumer = self.channel.basic_consume(self.queue.clone(), tag, options, arguments).await?;
         self.flow.replace(Some(Flow { consumer, leaving: false }));
         Ok(())
     }

@@ -23,6 +23,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
+use std::time::Duration;
 
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, ShortString};
@@ -77,6 +78,7 @@ impl RabbitQueue {
         let spec = SourceSpec {
             ordering: entry.ordering.unwrap_or(Ordering::Strict),
             lease: None,
+            unheard_max: Duration::ZERO,
             attempts_max: entry.attempts_max,
             deliveries_max,
             // A server that crashes may forget acks, but then its messages are known here.

@@ -74,6 +74,7 @@ impl Source for SqliteQueue {
         SourceSpec {
             ordering: Ordering::Batch,
             lease: Some(self.consume.lease),
+            unheard_max: Duration::ZERO,
             attempts_max: self.consume.attempts_max,
             deliveries_max: None,
             repeats: false,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aws_config::BehaviorVersion;
 use aws_config::retry::RetryConfig;
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::Region;
@@ -50,6 +51,9 @@ pub(super) struct PollError {
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     client: Client,
+    /// The same without repeated calls, for polls: what the first of two had received would stay hidden. A client of its own,
+    /// because settings of a single call are worked out anew each time.
+    once: Client,
     url: String,
 }
 
@@ -66,8 +70,11 @@ impl Link {
         let http = aws_smithy_http_client::Builder::new().tls_provider(provider).build_https();
         let timeouts =
             TimeoutConfig::builder().operation_attempt_timeout(CALL_MAX).connect_timeout(CONNECT_MAX).build();
-        let mut loader =
-            aws_config::defaults(BehaviorVersion::latest()).http_client(http).timeout_config(timeouts);
+        // Each call has its time already: nobody needs to watch its bytes as well.
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .http_client(http)
+            .timeout_config(timeouts)
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         if let Some(region) = &address.region {
             loader = loader.region(Region::new(region.clone()));
         }
@@ -77,7 +84,9 @@ impl Link {
             config = config.region(Region::new(REGION_ASSUMED));
         }
         config.set_endpoint_url(address.endpoint.clone());
-        Self { client: Client::from_conf(config.build()), url: address.url.clone() }
+        let once = config.clone().retry_config(RetryConfig::disabled());
+        let [client, once] = [config, once].map(|config| Client::from_conf(config.build()));
+        Self { client, once, url: address.url.clone() }
     }
 
     /// Asks the queue for its settings: whether it is there, and may be used, shows too.
@@ -105,16 +114,15 @@ impl Link {
         })
     }
 
-    /// One long poll. Not repeated by the SDK: what a repeated one had received would stay hidden.
+    /// One long poll.
     pub(super) async fn poll(
         &self,
         max: i32,
         wait: Duration,
         lease: Duration,
     ) -> Result<Vec<Message>, PollError> {
-        let once = aws_sdk_sqs::config::Builder::new().retry_config(RetryConfig::disabled());
         let got = self
-            .client
+            .once
             .receive_message()
             .queue_url(&self.url)
             .max_number_of_messages(max)
@@ -122,8 +130,6 @@ impl Link {
             .visibility_timeout(seconds(lease))
             .message_system_attribute_names(MessageSystemAttributeName::MessageGroupId)
             .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
-            .customize()
-            .config_override(once)
             .send()
             .await
             .map_err(|error| PollError { unheard: may_have_arrived(&error), error: self.refusal(&error) })?;

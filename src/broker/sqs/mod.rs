@@ -4,7 +4,7 @@
 //! - Q2: acks, extensions and nacks use a message's newest handle.
 //! - Q3: no more is asked for than fits: polls that are out count as what they may bring.
 //! - Q4: where SQS does not lock groups and an answer was lost, nothing is asked for until what it may have brought is
-//!   visible again.
+//!   visible again. A poll whose caller is gone may still take messages until its own time is over.
 
 mod address;
 mod client;
@@ -36,6 +36,8 @@ const LINGER: Duration = Duration::from_millis(2);
 const SETTLES_AT_ONCE: usize = 8;
 /// Requests of one settling that are under way at once.
 const SETTLING_MAX: usize = 16;
+/// How much later than it should SQS may have handed over what an unheard answer brought.
+const ANSWER_LATE: Duration = Duration::from_secs(1);
 /// The longest that a receive sleeps while it may not ask.
 const QUIET_NAP: Duration = Duration::from_secs(1);
 /// Lease until the queue has said its own.
@@ -56,6 +58,7 @@ pub struct SqsTuning {
 
 /// What a poll brought, and when.
 struct Polled {
+    sent: Moment,
     at: Moment,
     asked: usize,
     messages: Result<Vec<Message>, PollError>,
@@ -100,6 +103,7 @@ impl SqsQueue {
         SourceSpec {
             ordering: self.entry.ordering.unwrap_or(usual),
             lease: Some(self.lease.get()),
+            unheard_max: self.tuning.wait,
             attempts_max: self.entry.attempts_max,
             deliveries_max,
             repeats: !self.address.is_fifo(),
@@ -141,9 +145,10 @@ impl SqsQueue {
             self.asked.set(self.asked.get() + asked);
             let (link, sender) = (link.clone(), self.polled.0.clone());
             let (wait, lease) = (self.tuning.wait, self.lease.get());
+            let sent = Clock.now();
             tokio::task::spawn_local(async move {
                 let messages = link.poll(i32::try_from(asked).unwrap_or(1), wait, lease).await;
-                let _ = sender.send(Polled { at: Clock.now(), asked, messages });
+                let _ = sender.send(Polled { sent, at: Clock.now(), asked, messages });
             });
         }
     }
@@ -158,7 +163,8 @@ impl SqsQueue {
             Ok(messages) => Ok((messages, goes_back)),
             Err(PollError { unheard, error }) => {
                 if unheard && self.is_strict() {
-                    self.quiet_until.set(now + self.lease.get());
+                    let poll_end = (polled.sent + self.tuning.wait).max(now);
+                    self.quiet_until.set(poll_end + ANSWER_LATE + self.lease.get());
                 }
                 Err(error)
             }

@@ -83,6 +83,7 @@ impl Broker for Embedded {
             case,
             "broker restart"
                 | "connection cut in mid-batch"
+                | "connection cut unnoticed"
                 | "broker absent at start"
                 | "wrong credentials"
                 | "stalled consumer"

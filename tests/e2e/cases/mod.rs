@@ -34,6 +34,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "queue depth", run: delivery::queue_depth },
     Case { name: "broker restart", run: outage::broker_restart },
     Case { name: "connection cut in mid-batch", run: outage::connection_cut },
+    Case { name: "connection cut unnoticed", run: outage::unnoticed_cut },
     Case { name: "broker absent at start", run: outage::broker_absent },
     Case { name: "wrong credentials", run: outage::wrong_credentials },
     Case { name: "queue deleted under us", run: outage::queue_deleted },

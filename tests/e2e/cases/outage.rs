@@ -64,6 +64,32 @@ pub(super) fn connection_cut(stage: &mut Stage<'_>) -> String {
     )
 }
 
+/// The connection breaks while the router waits, and the server does not hear of it: what it sends there is lost with
+/// it, and must not be overtaken.
+pub(super) fn unnoticed_cut(stage: &mut Stage<'_>) -> String {
+    let queue = stage.queue_leased(LEASE);
+    let proxy = Proxy::new(stage.broker.address());
+    let flags = [&FLAGS[..], &["--set", "message-router.sqs.wait-time-seconds=3"]].concat();
+    let router = stage.router_at(&queue, proxy.address, &flags);
+    for cut in 0..2 {
+        let warm = stage.drafts(cut * 101, 1, 1, "/ok");
+        stage.publish(&queue, &warm);
+        stage.wait_delivered(usize::try_from(cut).expect("few") * 101 + 1);
+        let_work(Duration::from_millis(300));
+        until(SOON, "a connection to cut", || proxy.cut_unnoticed() > 0, || router.log());
+        let_work(Duration::from_millis(200));
+        let drafts = stage.drafts(cut * 101 + 1, 100, 5, "/ok");
+        stage.publish(&queue, &drafts);
+        stage.wait_delivered((usize::try_from(cut).expect("few") + 1) * 101);
+    }
+    let counts = stage.wait_empty(&queue);
+    let verdict = stage.judge(2 * CONCURRENCY);
+    format!(
+        "cut twice while it waited: {} lost, {} out of order, {} left",
+        verdict["lost"], verdict["out_of_order"], counts.left
+    )
+}
+
 /// The server is not there when the router starts.
 pub(super) fn broker_absent(stage: &mut Stage<'_>) -> String {
     let queue = stage.queue("q");

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use super::*;
-use crate::model::{Flags, Parts, Settlement, Verdict};
+use crate::model::{DeadReason, Dispatch, Flags, NackReason, Parcel, Parts, Settlement, Ticket, Verdict};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -20,6 +20,7 @@ fn strict() -> SourceSpec {
     SourceSpec {
         ordering: Ordering::Strict,
         lease: Some(S * 30),
+        unheard_max: Duration::ZERO,
         attempts_max: 0,
         deliveries_max: None,
         repeats: false,
@@ -271,16 +272,18 @@ fn an_owed_message_that_never_returns_is_given_up_with_a_warning() {
 
 #[test]
 fn after_an_unclean_stop_nothing_is_asked_for_until_old_leases_have_run_out() {
-    let rows = [(strict(), true, 0), (strict(), false, 10), (batch(), true, 10)];
-    for (spec, unclean, want) in rows {
+    let late = SourceSpec { unheard_max: S * 20, ..strict() };
+    let rows = [(strict(), true, 32), (strict(), false, 0), (batch(), true, 0), (late, true, 52)];
+    for (spec, unclean, quiet_s) in rows {
         let mut desk = Desk::new(DeskTuning::default(), 1);
         let source = desk.add_source(spec, unclean, Moment::ZERO);
-        assert_eq!(desk.room(source, Moment::ZERO + S * 31), want, "{spec:?} {unclean}");
+        let before = if quiet_s == 0 { 10 } else { 0 };
         assert_eq!(
-            desk.room(source, Moment::ZERO + S * 32),
-            10,
-            "the longest give-back delay has passed too"
+            desk.room(source, Moment::ZERO + S * quiet_s.max(1) - S / 100),
+            before,
+            "{spec:?} {unclean}"
         );
+        assert_eq!(desk.room(source, Moment::ZERO + S * quiet_s), 10, "leases, delays and polls are over");
     }
 }
 

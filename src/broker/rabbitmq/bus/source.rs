@@ -74,6 +74,7 @@ impl BusQueue {
         let spec = SourceSpec {
             ordering: Ordering::None,
             lease: None,
+            unheard_max: Duration::ZERO,
             attempts_max: 0,
             deliveries_max: None,
             // A server that crashes may forget acks.
