@@ -26,8 +26,12 @@ fn run<F: Future>(work: F) -> F::Output {
 }
 
 fn queue(uri: &str) -> ActiveMqQueue {
+    queue_named("q", uri)
+}
+
+fn queue_named(name: &str, uri: &str) -> ActiveMqQueue {
     let entry = QueueEntry {
-        name: "q".into(),
+        name: name.into(),
         uri: QueueUri::parse(uri).expect("a broker's scheme"),
         connections: NonZeroU16::MIN,
         visibility: None,
@@ -251,10 +255,28 @@ fn a_broker_without_scheduler_and_statistics_is_enough() {
 }
 
 #[test]
+fn a_consumer_that_takes_anothers_place_waits_until_the_broker_has_let_go_of_that_one() {
+    let server = ActiveMqServer::start(&Setup::default());
+    run(async {
+        let first = queue(&server.uri("heir"));
+        assert!(receive(&first, 1).await.expect("it connects").connected.is_some());
+        let heir = queue(&server.uri("heir"));
+        let error = receive(&heir, 1).await.expect_err("the broker still has the first");
+        assert!(format!("{error:?}").contains("has not noticed yet"), "{error:?}");
+        first.stop().await;
+        drop(first);
+        let start = Instant::now();
+        while receive(&heir, 1).await.is_err() {
+            assert!(start.elapsed() < Duration::from_secs(30), "it connects when the first is gone");
+        }
+    });
+}
+
+#[test]
 fn two_consumers_share_a_queue_by_groups() {
     let server = ActiveMqServer::start(&Setup::default());
     run(async {
-        let both = [(); 2].map(|()| queue(&server.uri("shared")));
+        let both = ["one", "other"].map(|name| queue_named(name, &server.uri("shared")));
         for queue in &both {
             assert!(receive(queue, 1).await.expect("it connects").connected.is_some());
         }

@@ -24,6 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -53,12 +54,18 @@ const STOP_MAX: Duration = Duration::from_secs(29);
 /// How our connections are named: a message of a connection so named may be a copy that we made.
 const CLIENT: &str = "ID:corelane-";
 
+/// A word that other processes do not have.
+static PROCESS: OnceLock<u64> = OnceLock::new();
+
 /// A queue of an ActiveMQ broker.
 pub struct ActiveMqQueue {
     address: Address,
     spec: SourceSpec,
-    /// The name of all connections of this consumer.
+    /// What this process's connections for this queue say who they are, one after another: a broker that still has the last
+    /// one refuses the next, also that of a consumer that takes this one's place.
     client: String,
+    /// How this consumer's connections are named, before a number. Messages that they send are named after them.
+    name: String,
     session: RefCell<Option<Rc<Session>>>,
     sender: RefCell<Option<Rc<Sender>>>,
     senders: Cell<u32>,
@@ -92,8 +99,13 @@ impl ActiveMqQueue {
         let address = Address::parse(&entry.uri.reveal()).map_err(|why| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("queue {}: its URI {why}", entry.name))
         })?;
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let process = match PROCESS.get() {
+            Some(&word) => word,
+            None => {
+                let word = random_word()?;
+                *PROCESS.get_or_init(|| word)
+            }
+        };
         let spec = SourceSpec {
             ordering: entry.ordering.unwrap_or(Ordering::Strict),
             lease: None,
@@ -108,7 +120,8 @@ impl ActiveMqQueue {
         Ok(Self {
             address,
             spec,
-            client: format!("{CLIENT}{:016x}", u64::from_be_bytes(random)),
+            client: format!("{CLIENT}{process:016x}-{}", entry.name),
+            name: format!("{CLIENT}{:016x}", random_word()?),
             session: RefCell::default(),
             sender: RefCell::default(),
             senders: Cell::new(0),
@@ -135,7 +148,9 @@ impl ActiveMqQueue {
         self.epoch.set(self.epoch.get() + 1);
         // It may be another broker, or one that was set up anew.
         self.schedules.set(true);
-        let opened = Session::open(&self.address, self.host.get(), &self.client, self.epoch.get()).await;
+        let name = format!("{}-{}", self.name, self.epoch.get());
+        let opened =
+            Session::open(&self.address, self.host.get(), [&self.client, &name], self.epoch.get()).await;
         let (session, host) = opened?;
         self.host.set(host);
         let session = Rc::new(session);
@@ -275,6 +290,12 @@ fn wall_ms() -> i64 {
 fn moment_of(due_ms: i64, now: Moment) -> Option<Moment> {
     let left = u64::try_from(due_ms.checked_sub(wall_ms())?).ok()?;
     Some(now + Duration::from_millis(left))
+}
+
+fn random_word() -> io::Result<u64> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_be_bytes(random))
 }
 
 impl Source for ActiveMqQueue {

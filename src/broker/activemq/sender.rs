@@ -42,8 +42,8 @@ pub(super) struct Mark {
 
 impl Sender {
     /// Connects to one of the brokers, `first` before the others.
-    pub(super) async fn open(address: &Address, first: usize, client: &str) -> Result<Self, ReceiveError> {
-        let (connection, _) = connect(address, first, [client, client]).await?;
+    pub(super) async fn open(address: &Address, first: usize, name: &str) -> Result<Self, ReceiveError> {
+        let (connection, _) = connect(address, first, [name, name]).await?;
         let line = &connection.line;
         line.say(&line.scribe.session());
         line.say(&line.scribe.producer());

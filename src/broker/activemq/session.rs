@@ -54,11 +54,10 @@ impl Session {
     pub(super) async fn open(
         address: &Address,
         first: usize,
-        client: &str,
+        [client, name]: [&str; 2],
         epoch: u32,
     ) -> Result<(Self, usize), ReceiveError> {
-        let name = format!("{client}-{epoch}");
-        let (connection, at) = connect(address, first, [client, &name]).await?;
+        let (connection, at) = connect(address, first, [client, name]).await?;
         let line = &connection.line;
         line.say(&line.scribe.session());
         line.say(&line.scribe.producer());

@@ -164,8 +164,8 @@ impl ActiveMqQueue {
             return Ok(sender);
         }
         self.senders.set(self.senders.get() + 1);
-        let client = format!("{}-s{}", self.client, self.senders.get());
-        let opened = Sender::open(&self.address, self.host.get(), &client).await;
+        let name = format!("{}-s{}", self.name, self.senders.get());
+        let opened = Sender::open(&self.address, self.host.get(), &name).await;
         let sender = Rc::new(opened.map_err(|error| error.to_string())?);
         self.sender.replace(Some(Rc::clone(&sender)));
         Ok(sender)

@@ -6,6 +6,7 @@
 //!   channel gives messages back to the server: it then puts all of them where they were, in order.
 //! - R4: nothing stays unsettled so long that the server would close the channel for it (its `consumer_timeout`).
 //! - R5: a queue's consumers share one session, so that a new one goes on where the old one ends.
+//! - R6: where order matters, what a lost connection had comes before all that is newer (`client.rs`).
 
 pub(crate) mod address;
 mod book;

@@ -64,28 +64,29 @@ pub(super) fn connection_cut(stage: &mut Stage<'_>) -> String {
     )
 }
 
-/// The connection breaks while the router waits, and the server does not hear of it: what it sends there is lost with
-/// it, and must not be overtaken.
+/// The connection breaks and the server does not hear of it, once while the router waits and once under load: what the
+/// server sends there is lost with it, and must not be overtaken.
 pub(super) fn unnoticed_cut(stage: &mut Stage<'_>) -> String {
     let queue = stage.queue_leased(LEASE);
     let proxy = Proxy::new(stage.broker.address());
     let flags = [&FLAGS[..], &["--set", "message-router.sqs.wait-time-seconds=3"]].concat();
     let router = stage.router_at(&queue, proxy.address, &flags);
-    for cut in 0..2 {
-        let warm = stage.drafts(cut * 101, 1, 1, "/ok");
-        stage.publish(&queue, &warm);
-        stage.wait_delivered(usize::try_from(cut).expect("few") * 101 + 1);
-        let_work(Duration::from_millis(300));
-        until(SOON, "a connection to cut", || proxy.cut_unnoticed() > 0, || router.log());
-        let_work(Duration::from_millis(200));
-        let drafts = stage.drafts(cut * 101 + 1, 100, 5, "/ok");
-        stage.publish(&queue, &drafts);
-        stage.wait_delivered((usize::try_from(cut).expect("few") + 1) * 101);
-    }
+    let cut = || until(SOON, "a connection to cut", || proxy.cut_unnoticed() > 0, || router.log());
+    let first = stage.drafts(0, 1, 5, "/ok");
+    stage.publish(&queue, &first);
+    stage.wait_delivered(1);
+    let_work(Duration::from_millis(300));
+    cut();
+    let_work(Duration::from_millis(200));
+    let drafts = stage.drafts(1, 300, 5, "/slow?ms=10");
+    stage.publish(&queue, &drafts);
+    stage.wait_delivered(60);
+    cut();
+    stage.wait_delivered(301);
     let counts = stage.wait_empty(&queue);
     let verdict = stage.judge(2 * CONCURRENCY);
     format!(
-        "cut twice while it waited: {} lost, {} out of order, {} left",
+        "cut while it waited and under load: {} lost, {} out of order, {} left",
         verdict["lost"], verdict["out_of_order"], counts.left
     )
 }
