@@ -99,13 +99,8 @@ impl ActiveMqQueue {
         let address = Address::parse(&entry.uri.reveal()).map_err(|why| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("queue {}: its URI {why}", entry.name))
         })?;
-        let process = match PROCESS.get() {
-            Some(&word) => word,
-            None => {
-                let word = random_word()?;
-                *PROCESS.get_or_init(|| word)
-            }
-        };
+        let fresh = random_word()?;
+        let process = PROCESS.get_or_init(|| fresh);
         let spec = SourceSpec {
             ordering: entry.ordering.unwrap_or(Ordering::Strict),
             lease: None,
