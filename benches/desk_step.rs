@@ -3,6 +3,7 @@
 mod bench;
 
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use shards::clock::Moment;
 use shards::desk::{Arrival, Desk, DeskEffects, Receipt, SourceSpec, Tell};

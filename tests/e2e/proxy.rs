@@ -63,8 +63,12 @@ impl Proxy {
     /// Cuts every connection that is open now, and the server does not hear of it. How many there were.
     pub(crate) fn cut_unnoticed(&self) -> usize {
         self.hang();
-        let clients = std::mem::take(&mut *self.state.ways.lock()).into_iter().filter(|way| way.is_client);
-        clients.map(|client| client.stream.shutdown(Shutdown::Both)).count()
+        let mut ways = std::mem::take(&mut *self.state.ways.lock());
+        ways.retain(|way| way.is_client);
+        for client in &ways {
+            let _ = client.stream.shutdown(Shutdown::Both);
+        }
+        ways.len()
     }
 
     /// Connections that were opened so far.

@@ -1,6 +1,7 @@
 //! What a group costs: a desk and a shard that hold a million messages, in one group or in as many.
 
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use anyhow::Context;
 use corelane::report::process;
