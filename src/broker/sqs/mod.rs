@@ -109,7 +109,8 @@ impl SqsQueue {
             repeats: !self.address.is_fifo(),
             judges: false,
             holds_permits: false,
-            batch_max: REQUEST_MAX * usize::from(self.entry.connections.get()),
+            // What is handed over, and what the next polls may bring meanwhile.
+            batch_max: 2 * REQUEST_MAX * usize::from(self.entry.connections.get()),
         }
     }
 
@@ -257,6 +258,11 @@ impl Source for SqsQueue {
             if batch.arrivals.len() < max.get() {
                 next = self.polled.1.try_recv().ok();
             }
+        }
+        // SQS works on the next answer while the desk works on this one.
+        let room = max.get().saturating_sub(batch.arrivals.len());
+        if room > 0 && !batch.arrivals.is_empty() && quiet.is_zero() {
+            self.send_polls(&link, room);
         }
         Ok(batch)
     }
