@@ -16,7 +16,7 @@ pub struct SourceSpec {
     pub ordering: Ordering,
     /// How long a message stays ours without an extension; `None` = as long as the connection.
     pub lease: Option<Duration>,
-    /// How long a receive may still take messages from the queue whose caller is gone.
+    /// How long a receive whose caller is gone may still take messages from the queue.
     pub unheard_max: Duration,
     /// Deliveries after which a message is set aside; 0 = never.
     pub attempts_max: u16,

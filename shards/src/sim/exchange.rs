@@ -17,6 +17,8 @@ const CHUNK: usize = 10;
 const LONG_POLL: Duration = Duration::from_secs(2);
 /// Batches whose connection breaks while they are under way, per million.
 const CUT_PER_MILLION: u32 = 15_000;
+/// Looks at its queue that a receive without a process lets pass, per million: it takes messages late.
+const LATE_PER_MILLION: u32 = 800_000;
 
 impl World {
     fn broker_delay(&mut self) -> Duration {
@@ -26,11 +28,12 @@ impl World {
 
     pub(super) fn send_receive(&mut self, source: usize, max: usize) {
         let at = self.now + self.broker_delay();
-        self.schedule(at, Event::Receive { life: self.life, source, max, until: at + LONG_POLL });
+        let until = at + LONG_POLL.max(self.plan.sources[source].spec.unheard_max);
+        self.schedule(at, Event::Receive { life: self.life, source, max, until });
     }
 
-    /// A receive is at the broker. It waits for messages; it is answered even if the process is gone, and
-    /// then what it handed over stays hidden.
+    /// A receive is at the broker. It waits for messages (where [`crate::desk::SourceSpec::unheard_max`] says so, even if
+    /// the process is gone); it is answered even if the process is gone, and then what it handed over stays hidden.
     pub(super) fn on_receive(&mut self, life: u32, source: usize, max: usize, until: Moment) {
         let known = self.process.as_ref().map(|process| process.ports[source].epoch);
         let broker = &mut self.brokers[source];
@@ -42,11 +45,19 @@ impl World {
             self.schedule(self.now, Event::Batch { life, source, epoch: 0, batch });
             return;
         }
+        let is_heard = life == self.life;
+        let waits = is_heard || !self.plan.sources[source].spec.unheard_max.is_zero();
+        if !is_heard && waits && self.now < until && self.rng.chance(LATE_PER_MILLION) {
+            let again = self.now + self.rng.micros(500_000, 2_000_000);
+            self.schedule(again, Event::Receive { life, source, max, until });
+            return;
+        }
+        let broker = &mut self.brokers[source];
         let mut batch = broker.receive(max, self.now);
         let epoch = broker.epoch;
         self.repeat_some(source, &mut batch);
         self.look_at_broker(source);
-        if batch.is_empty() && self.now < until && life == self.life {
+        if batch.is_empty() && self.now < until && waits {
             let again = self.now + self.rng.micros(20_000, 200_000);
             self.schedule(again, Event::Receive { life, source, max, until });
             return;
@@ -55,6 +66,10 @@ impl World {
             self.oracle
                 .step(handed.message, || format!("is handed over, number {}", handed.receipt.key & 0xffff));
             self.oracle.on_handed(handed.message);
+            if !is_heard {
+                self.faults.count(Fault::Unheard);
+                self.oracle.on_unknown_hand_over(handed.message);
+            }
         }
         // A connection that breaks while a batch is on its way.
         if self.plan.sources[source].kind == Kind::Connected

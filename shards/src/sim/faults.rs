@@ -50,6 +50,7 @@ faults! {
     RingFull => "ring full",
     Twin => "twin message",
     ConnectionLost => "connection lost",
+    Unheard => "message handed to a process that is gone",
     LateBatch => "batch of a lost connection",
     DeadLetterFailed => "dead-letter store failed",
 }

@@ -13,7 +13,7 @@
 //! - I5: no lease runs out while the message is held, unless an extension was made to fail.
 //! - I6: no call starts above the pool's concurrency, no delivery starts above its rate. Of a source that says so, a
 //!   delivery counts as a call until its ack is answered.
-//! - I7: bytes held stay within the budget, but for one message and those held near their broker's limit.
+//! - I7: nothing is taken in beyond the byte budget, but for one message and for what is near its broker's limit.
 //! - I8: attempts count only tried deliveries and hand-overs that the process could not know of; a nack
 //!   without a try never comes within two of the broker's limit.
 //! - I9: at idle nothing is held. I10: a healed run ends in bounded time.

@@ -230,6 +230,9 @@ impl Plan {
     }
 }
 
+/// How long the receives of some sources wait, whether or not their process is still there.
+const UNHEARD_MAX: Duration = Duration::from_secs(10);
+
 fn draw_source(rng: &mut Rng) -> SourcePlan {
     let kind = rng.pick(&[Kind::Locking, Kind::Leasing, Kind::Leasing, Kind::Connected]);
     let lease = Duration::from_secs(rng.range(10, 60));
@@ -245,10 +248,12 @@ fn draw_source(rng: &mut Rng) -> SourcePlan {
     };
     let limited = kind != Kind::Connected && rng.chance(300_000);
     let attempts_max = if rng.chance(200_000) { rng.range(2, 6) } else { 0 };
+    let unheard_max =
+        if kind == Kind::Leasing { rng.pick(&[Duration::ZERO, UNHEARD_MAX]) } else { Duration::ZERO };
     let spec = SourceSpec {
         ordering,
         lease: (kind != Kind::Connected).then_some(lease),
-        unheard_max: Duration::ZERO,
+        unheard_max,
         attempts_max: u16::try_from(attempts_max).unwrap_or(0),
         deliveries_max: limited.then(|| u16::try_from(rng.range(6, 20)).unwrap_or(6)),
         repeats: stale == Stale::Pretended,

@@ -79,6 +79,8 @@ pub(super) struct Process {
     gave_back: bool,
     /// A nack was lost while it ended: what it gave back may still be hidden.
     pub(super) untold: bool,
+    /// Bytes held when that was last looked at.
+    bytes_before: usize,
 }
 
 impl Process {
@@ -104,6 +106,7 @@ impl Process {
             ends: None,
             gave_back: false,
             untold: false,
+            bytes_before: 0,
         }
     }
 
@@ -197,7 +200,7 @@ impl World {
             return;
         }
         self.ask_sources(&mut process);
-        self.check_budget(&process);
+        self.check_budget(&mut process);
         let spilled = process.nodes.iter().any(|node| !node.spill.is_empty());
         let pause = if spilled { FULL_RING_LOOK * 5 } else { SLEEP_MAX };
         let pause = if process.ends.is_some() { pause.min(Duration::from_millis(10)) } else { pause };
@@ -304,10 +307,13 @@ impl World {
         process.out.warnings.clear();
     }
 
-    fn check_budget(&mut self, process: &Process) {
+    /// What came in because of a message near its broker's limit may still be here when that one is gone: so only what
+    /// grows is held against the budget.
+    fn check_budget(&mut self, process: &mut Process) {
         let (bytes, budget) = (process.desk.bytes(), self.plan.desk.memory_budget);
-        let near = if bytes > budget { self.bytes_near_limit(process) } else { 0 };
-        self.oracle.check(7, bytes <= budget + near + BYTES_MAX, || {
+        let grew = bytes > std::mem::replace(&mut process.bytes_before, bytes);
+        let near = if grew && bytes > budget { self.bytes_near_limit(process) } else { 0 };
+        self.oracle.check(7, !grew || bytes <= budget + near + BYTES_MAX, || {
             format!("{bytes} bytes are held, budget {budget}, {near} of them near their broker's limit")
         });
     }

@@ -63,10 +63,10 @@ fn play(
             || stage.sink.stats().answers >= due,
             || stage.dir.logs(),
         );
+        // It is at work, and in the middle of it, unless publishing takes longer than delivering.
+        let before = stage.sink.stats().answers;
         let drafts = stage.drafts(turn * slice, slice, GROUPS, SCRIPT);
         stage.publish(&queue, &drafts);
-        // It is at work, and in the middle of it.
-        let before = stage.sink.stats().answers;
         let log = || stage.dir.logs();
         until(SOON, "the router works", || stage.sink.stats().answers > before + 20, log);
         let_work(chance.millis(0, 200));
