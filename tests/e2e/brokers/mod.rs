@@ -20,11 +20,11 @@ pub(crate) struct Kind {
 /// All of them, in the order of the table. Three run at once: the slowest come first.
 pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "sqs-standard", start: sqs::start_standard, measured: sqs::start_standard_fast },
+    Kind { name: "nats", start: nats::start, measured: nats::start_unsynced },
+    Kind { name: "activemq", start: activemq::start, measured: activemq::start },
     Kind { name: "sqs", start: sqs::start, measured: sqs::start_fast },
     Kind { name: "rabbitmq", start: rabbitmq::start_classic, measured: rabbitmq::start_classic },
     Kind { name: "rabbitmq-quorum", start: rabbitmq::start_quorum, measured: rabbitmq::start_quorum },
-    Kind { name: "activemq", start: activemq::start, measured: activemq::start },
-    Kind { name: "nats", start: nats::start, measured: nats::start_unsynced },
     Kind { name: "sqlite", start: embedded::start, measured: embedded::start },
     Kind { name: "memory", start: embedded::start_in_memory, measured: embedded::start_in_memory },
 ];
