@@ -13,7 +13,7 @@ use crate::stage::Stage;
 use crate::support::faults::count;
 
 /// Kinds at once: what two cores bear, since cases wait more than they work. `AT_ONCE` in the environment changes it.
-const AT_ONCE: u64 = 3;
+const AT_ONCE: u64 = 4;
 
 /// What a case came to.
 #[derive(Clone, Debug)]

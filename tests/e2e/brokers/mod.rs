@@ -17,7 +17,7 @@ pub(crate) struct Kind {
     pub(crate) measured: fn() -> Box<dyn Broker>,
 }
 
-/// All of them, in the order of the table. Three run at once: the slowest come first.
+/// All of them, in the order of the table. Some run at once: the slowest come first.
 pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "sqs-standard", start: sqs::start_standard, measured: sqs::start_standard_fast },
     Kind { name: "nats", start: nats::start, measured: nats::start_unsynced },
