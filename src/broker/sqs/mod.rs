@@ -103,7 +103,7 @@ impl SqsQueue {
         SourceSpec {
             ordering: self.entry.ordering.unwrap_or(usual),
             lease: Some(self.lease.get()),
-            unheard_max: self.tuning.wait,
+            unheard_max: self.tuning.wait + ANSWER_LATE,
             attempts_max: self.entry.attempts_max,
             deliveries_max,
             repeats: !self.address.is_fifo(),
