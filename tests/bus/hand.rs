@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use lapin::options::{
-    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
+    BasicGetOptions, BasicNackOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Connection, ConnectionProperties};
@@ -83,9 +84,16 @@ impl Hand {
             let channel = self.channel().await;
             let options = BasicGetOptions { no_ack: false };
             let got = channel.basic_get(ShortString::from(queue), options).await.expect("the queue is there");
-            let found = got.map(|message| (message.properties.clone(), message.data.clone()));
-            channel.close(200, "".into()).await.expect("the channel closes");
-            found
+            let got = got?;
+            got.acker
+                .nack(BasicNackOptions { requeue: true, ..BasicNackOptions::default() })
+                .await
+                .expect("it goes back");
+            // A closed channel's messages come back later than its last answer: this question is answered after it.
+            let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let asked = channel.queue_declare(ShortString::from(queue), passive, FieldTable::default()).await;
+            asked.expect("the queue is there");
+            Some((got.properties.clone(), got.data.clone()))
         })
     }
 

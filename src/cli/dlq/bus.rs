@@ -53,15 +53,16 @@ impl BusArgs {
 }
 
 impl Bus<'_> {
-    /// Connects, works on the DLQ, and says goodbye: what was only looked at goes back to its place.
+    /// Connects, works on the DLQ, and says goodbye: when this returns, what was only looked at is back at its place.
     fn work<T>(&self, work: impl AsyncFnOnce(&Dlq) -> io::Result<T>) -> anyhow::Result<T> {
         on_broker(async {
             let client = Client::connect(self.uri).await?;
             let dlq = client.dlq(self.service).await?;
             let done = work(&dlq).await;
-            drop(dlq);
+            let closed = dlq.close().await;
             client.close().await;
-            done.with_context(|| format!("the DLQ of {}", self.service))
+            done.and_then(|done| closed.map(|()| done))
+                .with_context(|| format!("the DLQ of {}", self.service))
         })
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use lapin::message::BasicGetMessage;
-use lapin::options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions};
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, QueueDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel};
 use serde::Serialize;
@@ -26,6 +26,17 @@ const BATCH: usize = 64;
 const BATCH_BYTES: usize = 4 << 20;
 /// Of a body, shown at most.
 const BODY_SHOWN: usize = 64 << 10;
+
+/// Every message that was handed over on a channel, where a delivery tag is asked for.
+const ALL: u64 = 0;
+/// Asks for a queue, and does not make it.
+const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
+    passive: true,
+    durable: false,
+    exclusive: false,
+    auto_delete: false,
+    nowait: false,
+};
 
 /// Which of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,7 +97,7 @@ impl BusLetter {
     }
 }
 
-/// The queue, opened for one look or change. What was not acked goes back when it is dropped.
+/// The queue, opened for one look or change. What was not acked goes back when it is closed.
 pub(crate) struct Dlq {
     channel: Channel,
     publisher: Publisher,
@@ -99,10 +110,9 @@ pub(crate) struct Dlq {
 
 impl Dlq {
     pub(super) async fn open(channel: Channel, publisher: Publisher, service: &Service) -> io::Result<Self> {
-        let (name, passive) =
-            (service.dlq(), QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() });
+        let name = service.dlq();
         let found =
-            channel.queue_declare(ShortString::from(name.as_str()), passive, FieldTable::default()).await;
+            channel.queue_declare(ShortString::from(name.as_str()), PASSIVE, FieldTable::default()).await;
         let found = found.map_err(|error| match error.kind() {
             lapin::ErrorKind::ProtocolError(said) if said.get_id() == declare::NOT_FOUND => {
                 let what = format!("there is no queue {name} in this vhost: is the service declared there?");
@@ -183,7 +193,6 @@ impl Dlq {
         }
         moved += self.put_back(batch).await?;
         done(moved);
-        self.flush().await?;
         Ok(moved)
     }
 
@@ -240,15 +249,24 @@ impl Dlq {
                 done(gone);
             }
         }
-        self.flush().await?;
         Ok(gone)
     }
 
-    /// An ack is not answered: a question behind it is, and then the broker has the acks.
-    async fn flush(&self) -> io::Result<()> {
-        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let name = ShortString::from(self.name.as_str());
-        let asked = self.channel.queue_declare(name, passive, FieldTable::default()).await;
-        asked.map(drop).map_err(io::Error::other)
+    /// Gives back what was only looked at, and waits until the broker has done that and has every ack. A connection that
+    /// just closes does not: the broker answers first and takes the messages back later. An ack is not answered either,
+    /// so a question is asked behind both.
+    ///
+    /// # Errors
+    /// The connection is lost, or the broker does not answer: it takes the messages back when it finds that out.
+    pub(crate) async fn close(self) -> io::Result<()> {
+        let back = BasicNackOptions { multiple: true, requeue: true };
+        let done = tokio::time::timeout(CONFIRM_MAX, async {
+            self.channel.basic_nack(ALL, back).await?;
+            self.channel
+                .queue_declare(ShortString::from(self.name.as_str()), PASSIVE, FieldTable::default())
+                .await
+        });
+        let done = done.await.map_err(|_| io::Error::other("the broker does not answer"))?;
+        done.map(drop).map_err(io::Error::other)
     }
 }
