@@ -3,6 +3,8 @@
 
 #[path = "../support/fake.rs"]
 mod fake;
+#[path = "../support/ports.rs"]
+mod ports;
 #[path = "../support/router.rs"]
 #[expect(dead_code, reason = "the integration tests use the rest")]
 mod router;

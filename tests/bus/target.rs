@@ -93,12 +93,6 @@ impl Target {
     }
 }
 
-/// An address where nobody listens.
-pub(crate) fn nowhere() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound")
-}
-
 fn serve(stream: &TcpStream, state: &State) {
     let mut input = BufReader::new(stream);
     while let Some(seen) = read(&mut input) {

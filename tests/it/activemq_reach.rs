@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use super::*;
-use crate::support::activemq::free_address;
+use crate::support::ports::free_address;
 use crate::support::router::Dir;
 
 /// A key store for a broker, and the certificate in it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::support::ports::free_address;
 use super::support::router::{Dir, Router, SinkProgram, message};
 use super::support::shelf;
 use super::support::wait::until;
@@ -146,7 +147,7 @@ fn a_dead_target_trips_its_breaker_alone_and_spends_no_attempts() {
     for (scope, others_go_on) in [("origin", true), ("global", false)] {
         let dir = Dir::new();
         let sink = SinkProgram::start(&dir);
-        let dead = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+        let dead = free_address();
         let set = format!("breaker.scope={scope}");
         let flags = ["--pool", "P=20", "--set", &set, "--set", "breaker.wait=60s"];
         let router = Router::start(&dir, &flags);

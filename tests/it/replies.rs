@@ -2,11 +2,11 @@
 //! answers, what becomes of the message, how often it was called, what is counted and who is warned.
 
 use std::cell::RefCell;
-use std::net::TcpListener;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use super::support::ports::free_address;
 use super::support::router::{Call, Dir, Router, SinkProgram, message};
 use super::support::shelf::{self, Waiting};
 use super::support::wait::until;
@@ -157,8 +157,8 @@ impl Trial {
                 (Some(own), url)
             }
             To::Closed => {
-                let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
-                (None, format!("http://{port}/ok"))
+                let address = free_address();
+                (None, format!("http://{address}/ok"))
             }
             To::Nowhere => (None, "http://nowhere.invalid:9/ok".into()),
         };

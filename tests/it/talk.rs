@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use corelane::admin::{Settings, Token};
 
 use crate::support::fake::{HOSTILE, Served, serve};
+use crate::support::ports::free_address;
 
 const TOKEN: &str = "a-token-of-some-length";
 
@@ -80,9 +81,7 @@ fn seed_publishes_all_in_order_and_says_where() {
 
 #[test]
 fn what_goes_wrong_says_what_to_do_next() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let nobody = format!("http://{}", free.local_addr().expect("an address"));
-    drop(free);
+    let nobody = format!("http://{}", free_address());
     let said = complaint(&["status", "--url", &nobody], None);
     assert!(said.contains("nothing answers") && said.contains("corelane run"), "{said}");
     let said = complaint(&["status", "--url", "https://127.0.0.1:1"], None);

@@ -3,11 +3,12 @@
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use super::ports::free_address;
 use super::router::Dir;
 use super::wait::until;
 
@@ -225,11 +226,6 @@ fn config(dir: &Dir, address: SocketAddr, setup: &Setup) -> String {
 </beans>
 "#
     )
-}
-
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("activemq: a free port");
-    listener.local_addr().expect("activemq: it is bound")
 }
 
 fn base64(bytes: &[u8]) -> String {

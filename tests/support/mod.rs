@@ -6,6 +6,7 @@ pub(crate) mod faults;
 pub(crate) mod http;
 pub(crate) mod nats;
 pub(crate) mod platform;
+pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod publisher;
 pub(crate) mod queue;

@@ -1,10 +1,11 @@
 //! A real nats-server with JetStream: its own directory, fixed ports on loopback, killed when it is dropped.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::ports::free_address;
 use super::router::{Dir, request};
 use super::wait::until;
 
@@ -46,7 +47,7 @@ impl NatsServer {
             script.display()
         );
         let program = root.join("target/services/nats-2.15.1/bin/nats-server");
-        let [address, monitor] = free_addresses();
+        let [address, monitor] = [(); 2].map(|()| free_address());
         let store = dir.join("store").display().to_string();
         // Synced always: the server's own default is every two minutes, and a crash would lose what it confirmed.
         let text = format!(
@@ -90,10 +91,4 @@ impl Drop for NatsServer {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Two at once, so that they differ.
-fn free_addresses() -> [SocketAddr; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("nats: a free port"));
-    listeners.map(|listener| listener.local_addr().expect("nats: it is bound"))
 }

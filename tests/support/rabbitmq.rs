@@ -2,7 +2,7 @@
 //! seconds and more to start: one per test process, a queue or a vhost per test.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::ports::free_address;
 use super::router::Dir;
 use super::wait::until;
 
@@ -91,7 +92,7 @@ impl RabbitServer {
             script.display()
         );
         let dir = Dir::new();
-        let [address, dist, epmd] = free_addresses();
+        let [address, dist, epmd] = [(); 3].map(|()| free_address());
         for name in ["mnesia", "log"] {
             std::fs::create_dir_all(dir.join(name)).expect("rabbitmq: its directories");
         }
@@ -264,10 +265,4 @@ impl Drop for RabbitServer {
 fn is_gone(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
-}
-
-/// Several at once, so that they differ.
-pub(crate) fn free_addresses<const COUNT: usize>() -> [SocketAddr; COUNT] {
-    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").expect("rabbitmq: a free port"));
-    listeners.map(|listener| listener.local_addr().expect("rabbitmq: it is bound"))
 }

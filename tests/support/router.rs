@@ -13,6 +13,7 @@ use corelane::sink::Stats;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::ports::free_address;
 use super::wait::until;
 
 /// Longest that a start may take on a busy machine.
@@ -91,10 +92,10 @@ pub(crate) struct SinkProgram {
 
 impl SinkProgram {
     pub(crate) fn start(dir: &Dir) -> Self {
-        Self::at(dir, "127.0.0.1:0")
+        Self::at(dir, &free_address().to_string())
     }
 
-    /// At a fixed address: to be down for a while and come back.
+    /// At the address that it had: to be down for a while and come back.
     pub(crate) fn at(dir: &Dir, listen: &str) -> Self {
         let log = dir.join("sink.log");
         Self::launch(

@@ -7,8 +7,9 @@ use lapin::BasicProperties;
 use parking_lot::Mutex;
 
 use crate::stage::{SOON, Stage, lines};
+use crate::support::ports::free_address;
 use crate::support::wait::until;
-use crate::target::{Reply, Seen, Target, nowhere};
+use crate::target::{Reply, Seen, Target};
 
 /// What the retry queue keeps a message for, less what clocks may differ.
 const TTL: Duration = Duration::from_millis(4_900);
@@ -93,7 +94,7 @@ pub(super) fn no_answer(stage: &Stage) {
 }
 
 pub(super) fn refused(stage: &Stage) {
-    let address = nowhere();
+    let address = free_address();
     let router = stage.router(&[("a", &format!("http://{address}/in"))], &[]);
     stage.publish("{\"n\":1}\n");
     stage.wait_depth("retry-queue", "a", 1);
@@ -164,7 +165,7 @@ pub(super) fn only_the_failed_one(stage: &Stage) {
 }
 
 pub(super) fn breaker(stage: &Stage) {
-    let address = nowhere();
+    let address = free_address();
     let flags = ["--set", "breaker.window=2", "--set", "breaker.failures=2", "--set", "breaker.wait=20s"];
     let router = stage.router(&[("a", &format!("http://{address}/in"))], &flags);
     // Two that trip it, and one that meets it tripped.

@@ -2,7 +2,7 @@
 //! away and comes back, by a proxy that all routers speak through.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::broker::{Broker, Counts, Draft};
 use crate::proxy::Proxy;
+use crate::support::ports::free_address;
 use crate::support::router::{Dir, request};
 use crate::support::wait::until;
 
@@ -98,8 +99,7 @@ impl Sqs {
         program: impl FnOnce(&Dir, SocketAddr) -> Command,
     ) -> Self {
         let dir = Dir::new();
-        let free =
-            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("sqs: a free port");
+        let free = free_address();
         let log = std::fs::File::create(dir.join("server.log")).expect("sqs: a log");
         let child = program(&dir, free)
             .current_dir(dir.path())

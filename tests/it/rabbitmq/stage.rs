@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use shards::desk::{Receipt, Tell};
 use shards::model::{IdHash, IdHasher, NackReason, SourceId, Ticket};
 
-use crate::support::rabbitmq::{RabbitServer, free_addresses};
+use crate::support::ports::free_address;
+use crate::support::rabbitmq::RabbitServer;
 use crate::support::router::Dir;
 use crate::support::wait::until;
 
@@ -50,7 +51,7 @@ impl Stage {
         let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
         std::fs::write(&cert, made.cert.pem()).expect("it is written");
         std::fs::write(&key, made.signing_key.serialize_pem()).expect("it is written");
-        let [tls] = free_addresses();
+        let tls = free_address();
         let config = format!(
             "listeners.ssl.1 = {tls}\nssl_options.certfile = {}\nssl_options.keyfile = {}",
             cert.display(),
