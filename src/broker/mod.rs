@@ -11,6 +11,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use shards::clock::Moment;
 use shards::desk::{Receipt, SourceSpec, Tell};
 
 use crate::ingress::{Answer, Batch, Linger, MakeSource, ReceiveError, Scope, Source};
@@ -133,8 +134,8 @@ impl Source for Queue {
         whichever!(self, queue => queue.depth().await)
     }
 
-    async fn stop(&self) {
-        whichever!(self, queue => queue.stop().await);
+    async fn stop(&self) -> Option<Moment> {
+        whichever!(self, queue => queue.stop().await)
     }
 }
 

@@ -4,6 +4,9 @@ use std::io;
 
 use shards::model::{DeadReason, Dispatch};
 
+/// Messages of one batch that are logged when they are set aside.
+const LETTERS_LOGGED: usize = 5;
+
 /// A message that will not be delivered, with all that a retry needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Letter {
@@ -59,4 +62,40 @@ pub trait SetAside {
     /// # Errors
     /// They are not kept; the messages go back to their queue.
     async fn set_aside(&self, letters: Vec<Letter>) -> io::Result<()>;
+}
+
+/// Says which messages are set aside, a few of each batch: a target that refuses all must not fill the disk.
+pub(super) fn note_letters(letters: &[Letter]) {
+    for letter in letters.iter().take(LETTERS_LOGGED) {
+        tracing::warn!(
+            id = letter.id,
+            queue = letter.queue,
+            group = letter.group,
+            pool = letter.pool,
+            to = without_query(&letter.target),
+            status = letter.status,
+            attempts = letter.attempts,
+            reason = letter.reason.name(),
+            "message set aside: {}",
+            letter.detail
+        );
+    }
+    if letters.len() > LETTERS_LOGGED {
+        tracing::warn!(count = letters.len() - LETTERS_LOGGED, "and more messages set aside");
+    }
+}
+
+/// A query may hold a secret.
+fn without_query(target: &str) -> &str {
+    target.split(['?', '#']).next().unwrap_or(target)
+}
+
+/// Why a message is set aside, in words.
+pub(super) fn detail(reason: DeadReason, status: u16, attempts: u16) -> String {
+    match reason {
+        DeadReason::Refused => format!("the target answered {status}"),
+        DeadReason::Exhausted if status == 0 => format!("no answer in {attempts} deliveries"),
+        DeadReason::Exhausted => format!("{attempts} deliveries failed, the last with {status}"),
+        DeadReason::Malformed => "it could not be read".to_owned(),
+    }
 }

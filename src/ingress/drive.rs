@@ -52,6 +52,8 @@ pub struct Ingress<S, A> {
     ports: Vec<Option<Rc<Port>>>,
     /// What sources that are gone have counted, by queue.
     gone: BTreeMap<String, SourceCounts>,
+    /// Until when a broker may have handed over what never came, by the place of its queue.
+    unheard: BTreeMap<String, Moment>,
     changed: Rc<Notify>,
     pending: Vec<Pending>,
     /// Questions under way, oldest first.
@@ -90,6 +92,7 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             out: DeskEffects::default(),
             ports: Vec::new(),
             gone: BTreeMap::new(),
+            unheard: BTreeMap::new(),
             changed: Rc::new(Notify::new()),
             pending: Vec::new(),
             asked: Vec::new(),
@@ -142,7 +145,10 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             link.tx.ring_if_dirty();
         }
         let left = if self.gave_back { self.desk.held() } else { 0 };
-        Ok(Ended { clean: self.desk.held() == 0 && self.desk.is_clean(Clock.now()), left })
+        // One that still receives may be handed over what nobody will hear of.
+        let mut strict = self.ports.iter().flatten().filter(|port| port.ordering == Ordering::Strict);
+        let told = strict.all(|port| port.is_quiet());
+        Ok(Ended { clean: told && self.desk.held() == 0 && self.desk.is_clean(Clock.now()), left })
     }
 
     fn add_source(
@@ -158,6 +164,9 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             ));
         }
         let id = self.desk.add_source(source.spec(), unclean, now);
+        if let Some(&until) = self.unheard.get(&place) {
+            self.desk.on_unheard(id, until);
+        }
         let mut known = self.ports.iter().flatten().filter(|port| port.queue == queue && port.place == place);
         let before = known.next_back().cloned();
         let scope =
@@ -236,8 +245,20 @@ impl<S: Source + 'static, A: SetAside + 'static> Ingress<S, A> {
             Answer::Extended { ticket, done, sent } => {
                 self.desk.on_extended(ticket, done, sent, &mut self.out);
             }
+            Answer::Unheard { until } => self.on_unheard(source, until),
             Answer::NotSetAside { ticket } => self.desk.on_dead_letter_failed(ticket, 30, now, &mut self.out),
         }
+    }
+
+    /// What never came to one consumer of a queue is hidden from all of them, those to come included.
+    fn on_unheard(&mut self, source: SourceId, until: Moment) {
+        let Some(Some(port)) = self.ports.get(usize::from(source.0)) else { return };
+        let place = port.place.clone();
+        for port in self.ports.iter().flatten().filter(|port| port.place == place) {
+            self.desk.on_unheard(port.id, until);
+        }
+        let known = self.unheard.entry(place).or_insert(until);
+        *known = until.max(*known);
     }
 
     fn on_command(&mut self, command: Command<S>, now: Moment) {

@@ -11,7 +11,7 @@ use shards::desk::{Arrival, Receipt, Tell};
 use shards::model::{DeadReason, NackReason, Ordering, Parcel, SourceId, Ticket};
 use tokio::sync::Notify;
 
-use super::aside::{Letter, SetAside};
+use super::aside::{Letter, SetAside, detail, note_letters};
 use super::command::{SourceCounts, SourceLook};
 use super::source::{Answer, Linger, ReceiveError, Scope, Source, Unreadable};
 
@@ -19,12 +19,11 @@ use super::source::{Answer, Linger, ReceiveError, Scope, Source, Unreadable};
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// How often a broker is asked how much waits there.
 const DEPTH_EVERY: Duration = Duration::from_secs(5);
-/// Messages of one batch that are logged when they are set aside.
-const LETTERS_LOGGED: usize = 5;
 /// Delay of a message that can't be read and could not be set aside.
 const UNREADABLE_DELAY_S: u32 = 30;
 
-/// How long a consumer waits for the one before it to receive no more. One that is stuck hands nothing over either.
+/// How long a consumer waits for the one before it to receive no more. One that is stuck hands nothing over either, but
+/// its broker may have handed over to it.
 const PREDECESSOR_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// One source's port. Lives on the ingress thread.
@@ -32,7 +31,7 @@ pub(super) struct Port {
     pub(super) id: SourceId,
     pub(super) queue: String,
     pub(super) place: String,
-    ordering: Ordering,
+    pub(super) ordering: Ordering,
     scope: Scope,
     /// Messages that may be asked for; 0 = do not poll.
     room: Cell<usize>,
@@ -195,11 +194,18 @@ impl Port {
         before: Option<Rc<Self>>,
     ) {
         if let Some(before) = before {
-            let _ = tokio::time::timeout(PREDECESSOR_WAIT_MAX, before.has_shut()).await;
+            let shut = tokio::time::timeout(PREDECESSOR_WAIT_MAX, before.has_shut()).await;
+            if shut.is_err() {
+                self.answers.borrow_mut().push(Answer::Unheard { until: Clock.now() });
+            }
             self.polled_at.set(Clock.now());
+            // How much may be asked for is said anew, after what the one before said at its end.
+            self.room.set(0);
+            self.changed.notify_one();
         }
         self.receive_all(&*source, &*aside).await;
-        source.stop().await;
+        let unheard = source.stop().await;
+        self.answers.borrow_mut().extend(unheard.map(|until| Answer::Unheard { until }));
         self.shut.set(true);
         self.has_shut.notify_waiters();
         self.changed.notify_one();
@@ -450,41 +456,6 @@ impl Port {
         let mut counts = self.counts.get();
         change(&mut counts);
         self.counts.set(counts);
-    }
-}
-
-/// Says which messages are set aside, a few of each batch: a target that refuses all must not fill the disk.
-fn note_letters(letters: &[Letter]) {
-    for letter in letters.iter().take(LETTERS_LOGGED) {
-        tracing::warn!(
-            id = letter.id,
-            queue = letter.queue,
-            group = letter.group,
-            pool = letter.pool,
-            to = without_query(&letter.target),
-            status = letter.status,
-            attempts = letter.attempts,
-            reason = letter.reason.name(),
-            "message set aside: {}",
-            letter.detail
-        );
-    }
-    if letters.len() > LETTERS_LOGGED {
-        tracing::warn!(count = letters.len() - LETTERS_LOGGED, "and more messages set aside");
-    }
-}
-
-/// A query may hold a secret.
-fn without_query(target: &str) -> &str {
-    target.split(['?', '#']).next().unwrap_or(target)
-}
-
-fn detail(reason: DeadReason, status: u16, attempts: u16) -> String {
-    match reason {
-        DeadReason::Refused => format!("the target answered {status}"),
-        DeadReason::Exhausted if status == 0 => format!("no answer in {attempts} deliveries"),
-        DeadReason::Exhausted => format!("{attempts} deliveries failed, the last with {status}"),
-        DeadReason::Malformed => "it could not be read".to_owned(),
     }
 }
 

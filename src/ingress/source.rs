@@ -130,7 +130,12 @@ pub trait Source {
     /// `receive` will not be called any more: gives back, in order, what the broker handed over and `receive`
     /// has not returned. `settle` goes on until all that it did return is settled. The queue's next consumer
     /// receives nothing before this ends.
-    async fn stop(&self) {}
+    ///
+    /// What could not be given back, because its connection was lost, stays hidden for a lease. `Some`: it was handed over
+    /// until then, and nobody knows whether there is any.
+    async fn stop(&self) -> Option<Moment> {
+        None
+    }
 }
 
 /// A source's answer to a [`Tell`].
@@ -154,6 +159,11 @@ pub enum Answer {
     },
     /// The source connected anew. Comes before any arrival with the new epoch.
     Connected(Connected),
+    /// The source has ended. What its broker handed over until then may never have come here.
+    Unheard {
+        /// The last of it.
+        until: Moment,
+    },
     /// The dead-letter store could not take it.
     NotSetAside {
         /// Which message.

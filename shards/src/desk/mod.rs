@@ -100,13 +100,26 @@ struct Source {
     epoch: u32,
     /// It was added after an unclean stop, and its broker does not lock groups.
     quarantined_at: Option<Moment>,
-    /// Nothing is asked for before then: older messages may still be hidden from before an unclean stop.
+    /// What its broker handed over until then may never have come, and its broker does not lock groups.
+    unheard_until: Option<Moment>,
+    /// Nothing is asked for before then: older messages may still be hidden because of one of these.
     quiet_until: Moment,
     /// A lease was lost lately: take no more for a while.
     strained_until: Moment,
     recent: VecDeque<PoolId>,
     /// Nothing more is asked for; what is held is still told to it.
     retired: bool,
+}
+
+impl Source {
+    /// Waits until what may be hidden can be seen again.
+    fn be_quiet(&mut self) {
+        let quarantine = self.quarantined_at.zip(self.spec.hidden_max());
+        let unheard = self.unheard_until.zip(self.spec.lease);
+        for (since, hidden) in quarantine.into_iter().chain(unheard) {
+            self.quiet_until = self.quiet_until.max(since + hidden);
+        }
+    }
 }
 
 /// A group with messages here.
@@ -213,20 +226,18 @@ impl Desk {
         let quarantined = unclean && spec.ordering == Ordering::Strict;
         #[cfg(feature = "sim")]
         let quarantined = quarantined && !self.traps.no_quarantine;
-        let quarantined_at = quarantined.then(|| *self.unclean_at.get_or_insert(now));
-        let quiet_until = match (quarantined_at, spec.hidden_max()) {
-            (Some(since), Some(hidden_max)) => since + hidden_max,
-            _ => Moment::ZERO,
-        };
-        self.sources.push(Source {
+        let mut source = Source {
             spec,
             epoch: 0,
-            quarantined_at,
-            quiet_until,
+            quarantined_at: quarantined.then(|| *self.unclean_at.get_or_insert(now)),
+            unheard_until: None,
+            quiet_until: Moment::ZERO,
             strained_until: Moment::ZERO,
             recent: VecDeque::new(),
             retired: false,
-        });
+        };
+        source.be_quiet();
+        self.sources.push(source);
         SourceId(u16::try_from(self.sources.len() - 1).expect("queues are far fewer than 65,536"))
     }
 
@@ -238,11 +249,19 @@ impl Desk {
     /// The source connected, perhaps anew: receipts of other epochs are void, and its broker may have said more.
     pub fn on_connected(&mut self, source: SourceId, epoch: u32, spec: SourceSpec) {
         let state = &mut self.sources[usize::from(source.0)];
-        if let (Some(since), Some(hidden_max)) = (state.quarantined_at, spec.hidden_max()) {
-            state.quiet_until = state.quiet_until.max(since + hidden_max);
-        }
         state.epoch = epoch;
         state.spec = spec;
+        state.be_quiet();
+    }
+
+    /// What a consumer of this queue was handed over until `until` may never have come to it. Where the broker does not lock
+    /// groups, nothing is asked for until it can be seen again, and a stop before that is not clean.
+    pub fn on_unheard(&mut self, source: SourceId, until: Moment) {
+        let state = &mut self.sources[usize::from(source.0)];
+        if state.spec.ordering == Ordering::Strict {
+            state.unheard_until = state.unheard_until.max(Some(until));
+            state.be_quiet();
+        }
     }
 
     /// Adds or changes a pool. False if there are too many.

@@ -342,8 +342,8 @@ impl Source for ActiveMqQueue {
 
     /// Waits until the desk has nothing of it any more and closes the consumer: the broker takes the rest back in order. A
     /// single message can't be given back, and closing earlier would hand what is being delivered to others.
-    async fn stop(&self) {
-        let Some(session) = self.live() else { return };
+    async fn stop(&self) -> Option<Moment> {
+        let session = self.live()?;
         session.shut_window();
         let all_settled = async {
             while self.shelf.borrow().out_len() > 0 || self.moving.get() > 0 {
@@ -357,5 +357,6 @@ impl Source for ActiveMqQueue {
         }
         session.close().await;
         self.shelf.borrow_mut().clear(Clock.now());
+        None
     }
 }

@@ -73,10 +73,11 @@ pub struct NatsQueue {
     given_up: RefCell<VecDeque<GivenUp>>,
     /// The newest hand-over that was seen, by the consumer's count; `None` = not connected yet.
     consumer_seq: Cell<Option<u64>>,
-    /// What the last connection asked for may be handed over until then.
-    asked_until: Cell<Moment>,
-    /// Hand-overs that were not seen may be hidden until then.
-    quiet_until: Cell<Moment>,
+    /// What a lost connection asked for may be handed over until then; `None` = the consumer's count of hand-overs has
+    /// told since what came of that.
+    asked_until: Cell<Option<Moment>>,
+    /// There were hand-overs until then that were not seen.
+    unheard_until: Cell<Option<Moment>>,
     /// It receives no more, only settles.
     stopped: Cell<bool>,
 }
@@ -110,8 +111,8 @@ impl NatsQueue {
             handles: RefCell::default(),
             given_up: RefCell::default(),
             consumer_seq: Cell::new(None),
-            asked_until: Cell::new(Moment::ZERO),
-            quiet_until: Cell::new(Moment::ZERO),
+            asked_until: Cell::new(None),
+            unheard_until: Cell::new(None),
             stopped: Cell::new(false),
         })
     }
@@ -129,11 +130,10 @@ impl NatsQueue {
         if let Some(session) = self.live() {
             return Ok(session);
         }
-        if let Some(lost) = self.session.take() {
-            self.leave(&lost);
-        }
+        self.leave_lost();
         let lease = self.visibility.unwrap_or(LEASE_DEFAULT);
-        let session = Rc::new(Session::open(&self.address, lease, self.asked_until.get()).await?);
+        let asked_until = self.asked_until.get().unwrap_or(Moment::ZERO);
+        let session = Rc::new(Session::open(&self.address, lease, asked_until).await?);
         if self.stopped.get() {
             session.stop_listening();
         }
@@ -142,13 +142,21 @@ impl NatsQueue {
         Ok(session)
     }
 
+    /// Lets go of a connection that was lost.
+    fn leave_lost(&self) {
+        let lost = self.session.borrow().clone().filter(|session| session.is_lost());
+        if let Some(lost) = lost {
+            self.leave(&lost);
+        }
+    }
+
     /// The connection is of no use any more.
     fn leave(&self, session: &Rc<Session>) {
-        if self.spec.get().ordering == Ordering::Strict {
-            self.asked_until.set(session.pull_until().unwrap_or(Moment::ZERO).max(self.asked_until.get()));
+        if self.is_strict() {
+            self.asked_until.set(self.asked_until.get().max(session.pull_until()));
         }
         if !session.returned.take().is_empty() {
-            self.be_quiet();
+            self.note_unheard();
         }
         let mut current = self.session.borrow_mut();
         if current.as_ref().is_some_and(|current| Rc::ptr_eq(current, session)) {
@@ -171,18 +179,28 @@ impl NatsQueue {
         let handed_over = session.consumer.delivered.consumer_seq;
         let missed =
             self.consumer_seq.replace(Some(handed_over)).map_or(0, |seen| handed_over.saturating_sub(seen));
-        if spec.ordering == Ordering::Strict {
+        self.asked_until.set(None);
+        if self.is_strict() {
             session.back.set(session.consumer.num_ack_pending.saturating_sub(self.handles.borrow().len()));
         }
-        if missed > 0 && spec.ordering == Ordering::Strict {
-            self.be_quiet();
+        if missed > 0 && self.is_strict() {
+            self.note_unheard();
             tracing::warn!(queue = %self.address, missed, "messages were lost with the connection: waiting until they come back");
         }
     }
 
-    /// Asks for nothing until all that was handed over before now and not seen is back: a lease from now.
-    fn be_quiet(&self) {
-        self.quiet_until.set(Clock.now() + self.lease() + BACK_LATE);
+    /// Some of what was handed over before now was not seen.
+    fn note_unheard(&self) {
+        self.unheard_until.set(Some(Clock.now() + BACK_LATE));
+    }
+
+    /// How long that may still be hidden: nothing is asked for until then.
+    fn quiet_at(&self, now: Moment) -> Duration {
+        self.unheard_until.get().map_or(Duration::ZERO, |until| (until + self.lease()).since(now))
+    }
+
+    fn is_strict(&self) -> bool {
+        self.spec.get().ordering == Ordering::Strict
     }
 
     fn lease(&self) -> Duration {
@@ -296,7 +314,7 @@ impl Source for NatsQueue {
             return Ok(batch);
         }
         let began = Clock.now();
-        let quiet = self.quiet_until.get().since(began);
+        let quiet = self.quiet_at(began);
         if !quiet.is_zero() {
             tokio::time::sleep(quiet.min(QUIET_NAP)).await;
             return Ok(batch);
@@ -346,13 +364,22 @@ impl Source for NatsQueue {
         self.settle_all(tells).await
     }
 
-    async fn stop(&self) {
+    async fn stop(&self) -> Option<Moment> {
         self.stopped.set(true);
-        let Some(session) = self.live() else { return };
-        session.stop_listening();
-        let mut left = session.returned.borrow_mut().take_all();
-        left.extend(session.leftovers().await);
-        let back = left.into_iter().filter_map(|message| Some((message.reply?, wire::nak(0)))).collect();
-        session.tell(back, settle::deadline()).await;
+        self.leave_lost();
+        if let Some(session) = self.live() {
+            session.stop_listening();
+            let mut left = session.returned.borrow_mut().take_all();
+            left.extend(session.leftovers().await);
+            let back = left.into_iter().filter_map(|message| Some((message.reply?, wire::nak(0)))).collect();
+            let told = session.tell(back, settle::deadline()).await;
+            if self.is_strict() && told.contains(&false) {
+                self.note_unheard();
+            }
+            // One that did not end may still bring something.
+            self.asked_until.set(self.asked_until.get().max(session.pull_until()));
+        }
+        let asked_until = self.asked_until.get().map(|until| until + BACK_LATE);
+        self.unheard_until.get().max(asked_until)
     }
 }

@@ -272,7 +272,8 @@ impl Source for RabbitQueue {
         self.consumer.settle_all(tells, back).await
     }
 
-    async fn stop(&self) {
+    async fn stop(&self) -> Option<Moment> {
         self.consumer.end().await;
+        None
     }
 }

@@ -76,8 +76,8 @@ pub struct SqsQueue {
     asked: Cell<usize>,
     polls: Cell<usize>,
     polled: (flume::Sender<Polled>, flume::Receiver<Polled>),
-    /// What an unheard answer brought may be hidden until then, and newer messages must not overtake it.
-    quiet_until: Cell<Moment>,
+    /// An answer was not heard: what it brought was handed over until then. Only where order matters.
+    unheard_until: Cell<Option<Moment>>,
 }
 
 impl SqsQueue {
@@ -94,7 +94,7 @@ impl SqsQueue {
             asked: Cell::new(0),
             polls: Cell::new(0),
             polled: flume::unbounded(),
-            quiet_until: Cell::new(Moment::ZERO),
+            unheard_until: Cell::new(None),
         }
     }
 
@@ -125,6 +125,15 @@ impl SqsQueue {
 
     fn is_strict(&self) -> bool {
         self.spec_with(None).ordering == Ordering::Strict
+    }
+
+    fn note_unheard(&self, until: Moment) {
+        self.unheard_until.set(self.unheard_until.get().max(Some(until)));
+    }
+
+    /// How long what an unheard answer brought may still be hidden: newer messages must not overtake it.
+    fn quiet_at(&self, now: Moment) -> Duration {
+        self.unheard_until.get().map_or(Duration::ZERO, |until| (until + self.lease.get()).since(now))
     }
 
     /// Polls at once. Where order rests on the order of hand-overs there is one: of two answers nobody knows which
@@ -159,13 +168,12 @@ impl SqsQueue {
         let now = Clock.now();
         self.polls.set(self.polls.get() - 1);
         self.asked.set(self.asked.get() - polled.asked);
-        let goes_back = now.since(polled.at) >= self.lease.get() / 2 || now < self.quiet_until.get();
+        let goes_back = now.since(polled.at) >= self.lease.get() / 2 || !self.quiet_at(now).is_zero();
         match polled.messages {
             Ok(messages) => Ok((messages, goes_back)),
             Err(PollError { unheard, error }) => {
                 if unheard && self.is_strict() {
-                    let poll_end = (polled.sent + self.tuning.wait).max(now);
-                    self.quiet_until.set(poll_end + ANSWER_LATE + self.lease.get());
+                    self.note_unheard((polled.sent + self.tuning.wait).max(now) + ANSWER_LATE);
                 }
                 Err(error)
             }
@@ -199,12 +207,12 @@ impl SqsQueue {
         }
     }
 
-    /// Makes messages that came too late visible again, in their order.
+    /// Makes messages that came too late visible again, in their order. Those that can't be are as if they were unheard.
     async fn give_back(&self, link: &Link, late: Vec<Message>) {
         let handles: Vec<_> =
             late.into_iter().filter_map(|message| Some((message.receipt_handle?, 0))).collect();
-        if !handles.is_empty() {
-            link.hide(&handles).await;
+        if !handles.is_empty() && link.hide(&handles).await.contains(&false) && self.is_strict() {
+            self.note_unheard(Clock.now());
         }
     }
 }
@@ -230,7 +238,7 @@ impl Source for SqsQueue {
     async fn receive(&self, scope: Scope, max: NonZeroUsize) -> Result<Batch, ReceiveError> {
         let link = self.link.borrow().clone();
         let Some(link) = link else { return self.connect().await };
-        let quiet = self.quiet_until.get().since(Clock.now());
+        let quiet = self.quiet_at(Clock.now());
         if !quiet.is_zero() && self.polls.get() == 0 {
             tokio::time::sleep(quiet.min(QUIET_NAP)).await;
             return Ok(Batch::default());
@@ -243,7 +251,12 @@ impl Source for SqsQueue {
         let mut next = Some(first);
         while let Some(polled) = next.take() {
             let asked = polled.asked;
-            let (messages, goes_back) = self.take(polled)?;
+            let (messages, goes_back) = match self.take(polled) {
+                Ok(taken) => taken,
+                // What came before is ours all the same; the next poll says what is wrong.
+                Err(_) if !batch.is_empty() => break,
+                Err(error) => return Err(error),
+            };
             let is_partial = !messages.is_empty() && messages.len() < asked;
             if goes_back {
                 self.give_back(&link, messages).await;
@@ -308,7 +321,7 @@ impl Source for SqsQueue {
     }
 
     /// Waits for every poll that is out: none is abandoned (Q1).
-    async fn stop(&self) {
+    async fn stop(&self) -> Option<Moment> {
         let link = self.link.borrow().clone();
         while self.polls.get() > 0
             && let Ok(polled) = self.polled.1.recv_async().await
@@ -318,6 +331,7 @@ impl Source for SqsQueue {
                 self.give_back(link, messages).await;
             }
         }
+        self.unheard_until.get()
     }
 }
 

@@ -47,9 +47,12 @@ pub(super) fn stalled_consumer(stage: &mut Stage<'_>) -> String {
     stage.publish(&queue, &first);
     stage.wait_delivered(10);
     proxy.hang();
-    let_work(Duration::from_millis(200));
-    let second = stage.drafts(10, 10, 2, "/ok");
-    stage.publish(&queue, &second);
+    // The broker hands the first of them to the hung connection, and has the others for whoever comes next.
+    for first in [10, 15] {
+        let_work(Duration::from_millis(200));
+        let more = stage.drafts(first, 5, 2, "/ok");
+        stage.publish(&queue, &more);
+    }
     let opened = proxy.opened();
     until(SOON, "it connects anew", || proxy.opened() > opened, || router.log());
     stage.wait_delivered(20);

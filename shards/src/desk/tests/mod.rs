@@ -302,6 +302,24 @@ fn a_consumer_that_is_replaced_after_an_unclean_stop_does_not_wait_anew() {
 }
 
 #[test]
+fn what_was_never_heard_of_is_waited_for_and_a_stop_meanwhile_is_not_clean() {
+    let at = |seconds| Moment::ZERO + S * seconds;
+    let lease = strict().lease.expect("a lease");
+    let over = 100 + u32::try_from(lease.as_secs()).expect("small");
+    for (spec, waits) in [(strict(), true), (batch(), false)] {
+        let mut desk = Desk::new(DeskTuning::default(), 1);
+        let source = desk.add_source(spec, false, at(0));
+        desk.on_unheard(source, at(100));
+        desk.on_unheard(source, at(50));
+        assert_eq!((desk.room(source, at(over - 1)) == 0, desk.is_clean(at(over - 1))), (waits, !waits));
+        assert_eq!((desk.room(source, at(over)), desk.is_clean(at(over))), (10, true), "it is back");
+        // A consumer learns its lease when it connects.
+        desk.on_connected(source, 1, SourceSpec { lease: Some(lease * 2), ..spec });
+        assert_eq!(desk.room(source, at(over)) == 0, waits);
+    }
+}
+
+#[test]
 fn a_receipt_of_another_epoch_is_never_used() {
     let mut bench = Bench::new(strict(), 1);
     bench.arrive(&[(1, "g")]);

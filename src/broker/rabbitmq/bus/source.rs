@@ -249,8 +249,9 @@ impl Source for BusQueue {
         answers
     }
 
-    async fn stop(&self) {
+    async fn stop(&self) -> Option<Moment> {
         self.consumer.end().await;
+        None
     }
 }
 
