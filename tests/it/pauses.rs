@@ -7,9 +7,9 @@ use super::support::publisher::{Load, Publisher, judge};
 use super::support::router::{Dir, Router, SinkProgram};
 use super::support::wait::until;
 
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(4);
 const CONCURRENCY: usize = 16;
-const CONFIG: &str = "[[queue]]\nname = \"default\"\nuri = \"sqlite:corelane.db\"\nvisibility = \"2s\"\n";
+const CONFIG: &str = "[[queue]]\nname = \"default\"\nuri = \"sqlite:corelane.db\"\nvisibility = \"4s\"\n";
 const DONE_MAX: Duration = Duration::from_secs(120);
 
 #[test]

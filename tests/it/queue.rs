@@ -107,7 +107,7 @@ fn a_failed_head_holds_its_group_until_its_delay_is_over() {
     publish(&writer, &[("a1", "a"), ("a2", "a"), ("b1", "b")]);
     let hand = Hand::new(&writer, LONG);
     let got = hand.receive(2);
-    hand.nack(got[0].0, 1, NackReason::Failed);
+    hand.nack(got[0].0, 3, NackReason::Failed);
     hand.nack(got[1].0, 0, NackReason::Cascade);
     let start = std::time::Instant::now();
     assert_eq!(hand.ids(9), ["b1"]);
@@ -121,7 +121,7 @@ fn a_failed_head_holds_its_group_until_its_delay_is_over() {
         },
         || (),
     );
-    assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_millis(2_900), "{:?}", start.elapsed());
     let seen: Vec<(&str, u16)> = back.iter().map(|got| (got.1.as_str(), got.3)).collect();
     assert_eq!(seen, [("a1", 2), ("a2", 1)], "only a try counts as a delivery");
 }
@@ -130,7 +130,7 @@ fn a_failed_head_holds_its_group_until_its_delay_is_over() {
 fn a_delayed_message_holds_back_later_ones_of_its_group() {
     let file = TempFile::new("delay");
     let writer = open(&file);
-    let late = NewMessage { delay: Duration::from_millis(600), ..message("a1", "a") };
+    let late = NewMessage { delay: Duration::from_secs(3), ..message("a1", "a") };
     writer.publish_blocking(vec![late, message("a2", "a"), message("b1", "b")]).expect("published");
     let hand = Hand::new(&writer, LONG);
     assert_eq!(hand.ids(9), ["b1"]);

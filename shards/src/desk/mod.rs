@@ -112,13 +112,19 @@ struct Source {
 }
 
 impl Source {
-    /// Waits until what may be hidden can be seen again.
+    /// Waits until what may be hidden can be seen again. A source without leases sees to that itself.
     fn be_quiet(&mut self) {
         let quarantine = self.quarantined_at.zip(self.spec.hidden_max());
         let unheard = self.unheard_until.zip(self.spec.lease);
         for (since, hidden) in quarantine.into_iter().chain(unheard) {
             self.quiet_until = self.quiet_until.max(since + hidden);
         }
+    }
+
+    /// Another process may be overtaken until then.
+    fn hides_until(&self) -> Moment {
+        let unheard = self.unheard_until.map(|until| until + self.spec.unheard_hidden());
+        self.quiet_until.max(unheard.unwrap_or(Moment::ZERO))
     }
 }
 
@@ -343,7 +349,7 @@ impl Desk {
     /// the stop counts as unclean.
     #[must_use]
     pub fn is_clean(&self, now: Moment) -> bool {
-        let waited = self.sources.iter().all(|source| source.quiet_until <= now);
+        let waited = self.sources.iter().all(|source| source.hides_until() <= now);
         waited && self.hidden_until <= now && self.owed.are_all_due(self.drain_from, now)
     }
 

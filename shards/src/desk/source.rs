@@ -9,6 +9,9 @@ use crate::model::{DeadReason, Dispatch, IdHash, NackReason, Ordering, Outcome, 
 /// waits for an owed one goes back for up to two seconds longer.
 pub(super) const HIDDEN_MAX: Duration = Duration::from_secs(32);
 
+/// The longest a broker without leases holds what it handed to a connection that is gone.
+const GONE_MAX: Duration = Duration::from_secs(60);
+
 /// What the desk knows of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceSpec {
@@ -38,6 +41,11 @@ impl SourceSpec {
     /// How long after its end a process's messages may stay hidden; `None`: the broker has them back at once.
     pub(super) fn hidden_max(&self) -> Option<Duration> {
         self.lease.map(|lease| self.unheard_max + lease.max(HIDDEN_MAX))
+    }
+
+    /// How long what was handed over and never came may stay hidden.
+    pub(super) fn unheard_hidden(&self) -> Duration {
+        self.lease.unwrap_or(GONE_MAX)
     }
 }
 

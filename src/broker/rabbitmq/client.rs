@@ -65,7 +65,7 @@ struct Flow {
 pub(super) struct Before {
     /// Consumers of the queue that were not ours.
     pub(super) others: u32,
-    /// Not by us: the server may have been started again.
+    /// Without a goodbye: the server may have been started again, or takes that session for a live one.
     pub(super) was_lost: bool,
 }
 
@@ -401,10 +401,10 @@ impl Session {
         self.bell.notify_one();
     }
 
-    /// Lets go of the connection: the server takes back what is unsettled, in order.
-    pub(super) async fn close(&self) {
+    /// Lets go of the connection: the server takes back what is unsettled, in order. False if it did not answer.
+    pub(super) async fn close(&self) -> bool {
         self.lose("it was closed");
-        self.line.close().await;
+        self.line.close().await
     }
 }
 

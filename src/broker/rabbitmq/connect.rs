@@ -117,14 +117,13 @@ impl Line {
         !self.connection.status().connected()
     }
 
-    /// Says goodbye, so that what was sent before is taken, and cuts it.
-    pub(crate) async fn close(&self) {
-        if !self.is_lost() {
-            let goodbye = self.connection.close(REPLY_SUCCESS, ShortString::from("OK"));
-            // It ends anyway.
-            let _ = tokio::time::timeout(CLOSE_MAX, goodbye).await;
-        }
+    /// Says goodbye, so that what was sent before is taken, and cuts it. False if the server did not answer: it may take
+    /// the connection for a live one for a while.
+    pub(crate) async fn close(&self) -> bool {
+        let goodbye = self.connection.close(REPLY_SUCCESS, ShortString::from("OK"));
+        let heard = !self.is_lost() && matches!(tokio::time::timeout(CLOSE_MAX, goodbye).await, Ok(Ok(())));
         self.socket.cut();
+        heard
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use shards::clock::Clock;
+use shards::clock::{Clock, Moment};
 use shards::desk::SourceSpec;
 use shards::model::Ordering;
 use tokio::time::Instant;
@@ -132,23 +132,27 @@ impl Consumer {
 
     /// No more is received. A consumer that came after this one goes on with the session. Otherwise the server pushes no
     /// more, and what it pushed goes back: where order matters when the desk has settled all that it holds, because
-    /// what goes back first would be before what is still running here.
-    pub(super) async fn end(&self) {
-        if self.stopped.replace(true) {
-            return;
-        }
+    /// what goes back first would be before what is still running here. Answers as [`crate::ingress::Source::stop`] does.
+    pub(super) async fn end(&self) -> Option<Moment> {
         let shared = self.shared();
-        shared.exit();
-        let Some(session) = shared.live() else { return };
-        if shared.is_in_use() {
-            return;
+        if !self.stopped.replace(true) {
+            shared.exit();
+            if let Some(session) = shared.live().filter(|_| !shared.is_in_use()) {
+                session.cancel().await;
+                if self.spec.ordering != Ordering::Strict {
+                    shared.return_all(&session);
+                    session.confirm().await;
+                }
+                self.leave_if_done(&shared).await;
+            }
         }
-        session.cancel().await;
-        if self.spec.ordering != Ordering::Strict {
-            shared.return_all(&session);
-            session.confirm().await;
-        }
-        self.leave_if_done(&shared).await;
+        self.unheard(&shared)
+    }
+
+    /// After the last consumer's stop: until when the server may have pushed what never came, if that is so.
+    pub(super) fn unheard(&self, shared: &Shared) -> Option<Moment> {
+        let is_last = self.stopped.get() && !shared.is_in_use();
+        (is_last && shared.is_unheard()).then(|| Clock.now())
     }
 
     /// After the last consumer's stop: closes when the desk has settled all. The server then has all the rest back at

@@ -273,7 +273,6 @@ impl Source for RabbitQueue {
     }
 
     async fn stop(&self) -> Option<Moment> {
-        self.consumer.end().await;
-        None
+        self.consumer.end().await
     }
 }

@@ -72,6 +72,7 @@ impl Consumer {
             }
         }
         self.leave_if_done(&shared).await;
+        answers.extend(self.unheard(&shared).map(|until| Answer::Unheard { until }));
         answers
     }
 }

@@ -182,9 +182,16 @@ impl Shared {
         if is_current {
             self.session.replace(None);
             self.remember(session);
-            session.close().await;
+            let heard = session.close().await;
+            let before = self.before.get().map(|it| Before { was_lost: it.was_lost || !heard, ..it });
+            self.before.set(before);
         }
         is_current
+    }
+
+    /// The last session ended without a goodbye, and none came after it: the server may still hold messages for it.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.live().is_none() && self.before.get().is_some_and(|before| before.was_lost)
     }
 
     fn remember(&self, session: &Session) {

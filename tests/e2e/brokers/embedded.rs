@@ -86,6 +86,7 @@ impl Broker for Embedded {
                 | "connection cut unnoticed"
                 | "broker absent at start"
                 | "wrong credentials"
+                | "stop while the broker hangs"
                 | "stalled consumer"
                 | "broker kills under load"
                 | "power cuts under load"

@@ -64,6 +64,35 @@ pub(super) fn stalled_consumer(stage: &mut Stage<'_>) -> String {
     )
 }
 
+/// SIGTERM while the connection hangs: what the broker handed to it can't be given back. The next router waits for it.
+pub(super) fn stop_while_hung(stage: &mut Stage<'_>) -> String {
+    let queue = stage.queue("q");
+    let proxy = Proxy::new(stage.broker.address());
+    let first = stage.router_at(&queue, proxy.address, &["--grace", "2s"]);
+    let drafts = stage.drafts(0, 10, 2, "/ok");
+    stage.publish(&queue, &drafts);
+    stage.wait_delivered(10);
+    proxy.hang();
+    let_work(Duration::from_millis(200));
+    let hidden = stage.drafts(10, 5, 2, "/ok");
+    stage.publish(&queue, &hidden);
+    let_work(Duration::from_millis(200));
+    first.stop();
+    let newer = stage.drafts(15, 5, 2, "/ok");
+    stage.publish(&queue, &newer);
+    let _second = stage.router(&[&queue], &[]);
+    let_work(Duration::from_secs(2));
+    let newest = stage.drafts(20, 10, 2, "/ok");
+    stage.publish(&queue, &newest);
+    stage.wait_delivered_within(30, SOON * 2);
+    let counts = stage.wait_empty(&queue);
+    let verdict = stage.judge(2);
+    format!(
+        "ended, and 5 were hidden; the next router: {} out of order, {} left",
+        verdict["out_of_order"], counts.left
+    )
+}
+
 /// A changed setting builds a new consumer next to a busy one: nothing is lost or overtaken.
 pub(super) fn consumer_replaced(stage: &mut Stage<'_>) -> String {
     let queue = stage.queue("q");

@@ -39,6 +39,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "wrong credentials", run: outage::wrong_credentials },
     Case { name: "queue deleted under us", run: outage::queue_deleted },
     Case { name: "graceful stop", run: lifecycle::graceful_stop },
+    Case { name: "stop while the broker hangs", run: lifecycle::stop_while_hung },
     Case { name: "stalled consumer", run: lifecycle::stalled_consumer },
     Case { name: "consumer replaced while it works", run: lifecycle::consumer_replaced },
     Case { name: "broker kills under load", run: kills::broker_kills },

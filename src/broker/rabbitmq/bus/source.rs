@@ -250,8 +250,7 @@ impl Source for BusQueue {
     }
 
     async fn stop(&self) -> Option<Moment> {
-        self.consumer.end().await;
-        None
+        self.consumer.end().await
     }
 }
 
