@@ -194,3 +194,9 @@ fn a_reintroduced_trap_12_is_caught() {
 fn a_reintroduced_trap_13_is_caught() {
     catch(&Options { traps: Traps { no_quarantine: true, ..Traps::default() }, ..Options::default() }, &[2]);
 }
+
+#[test]
+fn a_lost_answer_that_is_not_waited_for_is_caught() {
+    let traps = Traps { no_wait_for_unheard: true, ..Traps::default() };
+    catch(&Options { traps, ..Options::default() }, &[2]);
+}

@@ -124,7 +124,11 @@ async fn start(
     greet(&settings, &plan, &chosen, address);
     let poll_age_max = settings.health.poll_age_max;
     let mut control = Control {
-        consumers: Consumers::new(core.handle().clone(), tuning_of(&settings), marker.was_unclean()),
+        consumers: Consumers::new(
+            core.handle().clone(),
+            tuning_of(&settings, marker.word()),
+            marker.was_unclean(),
+        ),
         frame: frame(&settings, &plan, &chosen),
         settings,
         reload,
@@ -268,7 +272,7 @@ fn frame(settings: &Settings, plan: &Plan, chosen: &Chosen) -> View {
 }
 
 /// What the adapters are told of the settings.
-fn tuning_of(settings: &Settings) -> broker::Tuning {
+fn tuning_of(settings: &Settings, instance: &str) -> broker::Tuning {
     let sqs = &settings.sqs;
     broker::Tuning {
         sqs: broker::sqs::SqsTuning {
@@ -277,6 +281,7 @@ fn tuning_of(settings: &Settings) -> broker::Tuning {
             endpoint: sqs.endpoint.clone(),
             partial_batch_pause: sqs.partial_batch_pause,
         },
+        instance: instance.to_owned(),
     }
 }
 

@@ -47,6 +47,9 @@ pub enum Queue {
 pub struct Tuning {
     /// SQS.
     pub sqs: SqsTuning,
+    /// What this router is called where a broker wants to know. A router that takes its place after an unclean end has the
+    /// same name.
+    pub instance: String,
 }
 
 /// How to make a consumer of a queue, on the ingress thread.
@@ -75,7 +78,10 @@ pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>
         }
         QueueUri::Amqp(_) => checked(entry, |entry| RabbitQueue::new(entry).map(Box::new).map(Queue::Rabbit)),
         QueueUri::ActiveMq(_) => {
-            checked(entry, |entry| ActiveMqQueue::new(entry).map(Box::new).map(Queue::ActiveMq))
+            let instance = tuning.instance.clone();
+            checked(entry, move |entry| {
+                ActiveMqQueue::new(entry, &instance).map(Box::new).map(Queue::ActiveMq)
+            })
         }
         QueueUri::Stomp(_) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -85,7 +91,10 @@ pub fn make(entry: &QueueEntry, tuning: &Tuning) -> io::Result<MakeSource<Queue>
 }
 
 /// Makes it now, so that a wrong URI is told here; and again there, since a consumer stays on its thread.
-fn checked(entry: &QueueEntry, make: fn(&QueueEntry) -> io::Result<Queue>) -> io::Result<MakeSource<Queue>> {
+fn checked(
+    entry: &QueueEntry,
+    make: impl Fn(&QueueEntry) -> io::Result<Queue> + Send + 'static,
+) -> io::Result<MakeSource<Queue>> {
     drop(make(entry)?);
     let entry = entry.clone();
     Ok(Box::new(move || make(&entry)))
@@ -161,7 +170,7 @@ mod tests {
             endpoint: None,
             partial_batch_pause: Duration::ZERO,
         };
-        let refused = make(&entry, &Tuning { sqs });
+        let refused = make(&entry, &Tuning { sqs, instance: "i".into() });
         let said = refused.map(drop).expect_err("it has no adapter").to_string();
         assert!(said.contains("activemq://") && !said.contains("hunter2"), "{said}");
     }

@@ -38,7 +38,7 @@ fn queue_named(name: &str, uri: &str) -> ActiveMqQueue {
         ordering: None,
         attempts_max: 0,
     };
-    ActiveMqQueue::new(&entry).expect("a well-formed URI")
+    ActiveMqQueue::new(&entry, "router-1").expect("a well-formed URI")
 }
 
 async fn receive(queue: &ActiveMqQueue, max: usize) -> Result<Batch, ReceiveError> {

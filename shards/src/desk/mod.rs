@@ -6,6 +6,8 @@
 //! - D3: a message is told to its source at most once per receipt as acked, and never nacked after that.
 //! - D4: a receipt of another epoch than the source's is never used.
 //! - D5: at idle nothing is held.
+//! - D6: where the broker does not lock groups, nothing is asked for while older messages may be hidden from us, and an end
+//!   meanwhile is not clean.
 
 mod admit;
 mod capacity;
@@ -150,6 +152,8 @@ pub struct Traps {
     pub nack_as_backpressure: bool,
     /// Trap 13: polling starts at once after an unclean stop.
     pub no_quarantine: bool,
+    /// Polling goes on at once after a lost answer.
+    pub no_wait_for_unheard: bool,
 }
 
 /// The ingress state machine.
@@ -263,6 +267,10 @@ impl Desk {
     /// What a consumer of this queue was handed over until `until` may never have come to it. Where the broker does not lock
     /// groups, nothing is asked for until it can be seen again, and a stop before that is not clean.
     pub fn on_unheard(&mut self, source: SourceId, until: Moment) {
+        #[cfg(feature = "sim")]
+        if self.traps.no_wait_for_unheard {
+            return;
+        }
         let state = &mut self.sources[usize::from(source.0)];
         if state.spec.ordering == Ordering::Strict {
             state.unheard_until = state.unheard_until.max(Some(until));

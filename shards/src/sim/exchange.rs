@@ -71,6 +71,18 @@ impl World {
                 self.oracle.on_unknown_hand_over(handed.message);
             }
         }
+        if is_heard
+            && !batch.is_empty()
+            && self.plan.sources[source].kind != Kind::Connected
+            && self.faults.strikes(Fault::AnswerLost, &mut self.rng)
+        {
+            for handed in &batch {
+                self.oracle.on_unknown_hand_over(handed.message);
+            }
+            let at = self.now + self.rng.micros(20_000, 3_000_000);
+            self.schedule(at, Event::Unheard { life, source, until: self.now });
+            return;
+        }
         // A connection that breaks while a batch is on its way.
         if self.plan.sources[source].kind == Kind::Connected
             && !batch.is_empty()
@@ -81,6 +93,15 @@ impl World {
         }
         let at = self.now + self.broker_delay();
         self.schedule(at, Event::Batch { life, source, epoch, batch });
+    }
+
+    /// The process gives up waiting for an answer.
+    pub(super) fn on_unheard(&mut self, source: usize, until: Moment) {
+        let Some(mut process) = self.process.take() else { return };
+        process.ports[source].receiving = false;
+        process.desk.on_unheard(source_id(source), until);
+        self.wake_desk(&mut process, self.now);
+        self.process = Some(process);
     }
 
     /// A broker that repeats itself hands over what is out, or was acked, once more.

@@ -52,6 +52,7 @@ faults! {
     ConnectionLost => "connection lost",
     Unheard => "message handed to a process that is gone",
     LateBatch => "batch of a lost connection",
+    AnswerLost => "batch whose answer was lost",
     DeadLetterFailed => "dead-letter store failed",
 }
 
@@ -78,6 +79,7 @@ impl Faults {
         for (rate, &fault) in rates.iter_mut().zip(Fault::ALL) {
             let per_thousand = match fault {
                 Fault::AckLostBefore | Fault::AckLostAfter | Fault::ExtensionFailed => 10,
+                Fault::AnswerLost => 3,
                 Fault::Duplicate | Fault::Repeat | Fault::NackLost | Fault::SlowBroker => 20,
                 Fault::DeadLetterFailed | Fault::AnswersReordered => 100,
                 Fault::LateBatch => 700,

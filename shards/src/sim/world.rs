@@ -72,6 +72,12 @@ pub(super) enum Event {
         life: u32,
         source: usize,
     },
+    /// The process learns that an answer was lost; what was in it was handed over until then.
+    Unheard {
+        life: u32,
+        source: usize,
+        until: Moment,
+    },
     Crash,
     Stop,
     Start {
@@ -254,6 +260,7 @@ impl World {
                 self.on_answers(source, answers);
             }
             Event::Epoch { life, source } if life == self.life => self.on_epoch(source),
+            Event::Unheard { life, source, until } if life == self.life => self.on_unheard(source, until),
             Event::Publish { from } => self.publish(from),
             Event::Crash => self.crash(),
             Event::Stop => self.stop(),

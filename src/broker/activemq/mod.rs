@@ -24,7 +24,6 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -54,19 +53,18 @@ const STOP_MAX: Duration = Duration::from_secs(29);
 /// How our connections are named: a message of a connection so named may be a copy that we made.
 const CLIENT: &str = "ID:corelane-";
 
-/// A word that other processes do not have.
-static PROCESS: OnceLock<u64> = OnceLock::new();
-
 /// A queue of an ActiveMQ broker.
 pub struct ActiveMqQueue {
     address: Address,
     spec: SourceSpec,
-    /// What this process's connections for this queue say who they are, one after another: a broker that still has the last
-    /// one refuses the next, also that of a consumer that takes this one's place.
+    /// What this router's connections for this queue say who they are, one after another: a broker that still has the last
+    /// one refuses the next, also that of a consumer or a router that takes this one's place.
     client: String,
     /// How this consumer's connections are named, before a number. Messages that they send are named after them.
     name: String,
     session: RefCell<Option<Rc<Session>>>,
+    /// The last connection was lost, and none came after it.
+    was_lost: Cell<bool>,
     sender: RefCell<Option<Rc<Sender>>>,
     senders: Cell<u32>,
     epoch: Cell<u32>,
@@ -91,16 +89,14 @@ struct Taken {
 }
 
 impl ActiveMqQueue {
-    /// A consumer of a queue. Does not connect.
+    /// A consumer of a queue, for the router that is called `instance`. Does not connect.
     ///
     /// # Errors
     /// The URI is wrong; the text says how.
-    pub fn new(entry: &QueueEntry) -> io::Result<Self> {
+    pub fn new(entry: &QueueEntry, instance: &str) -> io::Result<Self> {
         let address = Address::parse(&entry.uri.reveal()).map_err(|why| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("queue {}: its URI {why}", entry.name))
         })?;
-        let fresh = random_word()?;
-        let process = PROCESS.get_or_init(|| fresh);
         let spec = SourceSpec {
             ordering: entry.ordering.unwrap_or(Ordering::Strict),
             lease: None,
@@ -115,9 +111,10 @@ impl ActiveMqQueue {
         Ok(Self {
             address,
             spec,
-            client: format!("{CLIENT}{process:016x}-{}", entry.name),
+            client: format!("{CLIENT}{instance}-{}", entry.name),
             name: format!("{CLIENT}{:016x}", random_word()?),
             session: RefCell::default(),
+            was_lost: Cell::new(false),
             sender: RefCell::default(),
             senders: Cell::new(0),
             epoch: Cell::new(0),
@@ -138,7 +135,7 @@ impl ActiveMqQueue {
         if let Some(session) = self.live() {
             return Ok(session);
         }
-        self.session.take();
+        self.was_lost.set(self.session.take().is_some() || self.was_lost.get());
         self.shelf.borrow_mut().clear(Clock.now());
         self.epoch.set(self.epoch.get() + 1);
         // It may be another broker, or one that was set up anew.
@@ -150,6 +147,7 @@ impl ActiveMqQueue {
         self.host.set(host);
         let session = Rc::new(session);
         self.session.replace(Some(Rc::clone(&session)));
+        self.was_lost.set(false);
         Ok(session)
     }
 
@@ -343,7 +341,10 @@ impl Source for ActiveMqQueue {
     /// Waits until the desk has nothing of it any more and closes the consumer: the broker takes the rest back in order. A
     /// single message can't be given back, and closing earlier would hand what is being delivered to others.
     async fn stop(&self) -> Option<Moment> {
-        let session = self.live()?;
+        let Some(session) = self.live() else {
+            // What the lost connection had is with the broker until it finds that out.
+            return (self.was_lost.get() || self.session.borrow().is_some()).then(|| Clock.now());
+        };
         session.shut_window();
         let all_settled = async {
             while self.shelf.borrow().out_len() > 0 || self.moving.get() > 0 {
@@ -355,8 +356,8 @@ impl Source for ActiveMqQueue {
             () = session.line().ended() => {}
             () = tokio::time::sleep(STOP_MAX) => {}
         }
-        session.close().await;
+        let heard = session.close().await;
         self.shelf.borrow_mut().clear(Clock.now());
-        None
+        (!heard).then(|| Clock.now())
     }
 }

@@ -146,16 +146,18 @@ impl Session {
         self.line().say(&self.line().scribe.window(MESSAGES, &self.queue, count));
     }
 
-    /// Ends it: the broker takes back what is unsettled, in order, and does not count it as handed over.
-    pub(super) async fn close(&self) {
+    /// Ends it: the broker takes back what is unsettled, in order, and does not count it as handed over. False if it did not
+    /// answer: it may take this for a live one for a while.
+    pub(super) async fn close(&self) -> bool {
         let line = self.line();
         line.flush_acks();
         let closed = tokio::time::timeout(CLOSE_MAX, line.ask(&line.scribe.close_consumer(MESSAGES))).await;
-        if let Ok(Err(Fault::Refused(why))) = closed {
+        if let Ok(Err(Fault::Refused(why))) = &closed {
             tracing::warn!(queue = self.queue, "the broker does not close the consumer: {}", why.text);
         }
         line.say(&line.scribe.shutdown());
         line.lose("the consumer was closed");
+        matches!(closed, Ok(Ok(())))
     }
 
     /// Messages that wait and were handed to nobody; `None` = the broker does not say.
