@@ -13,6 +13,8 @@ pub(crate) struct Draft {
     pub(crate) id: String,
     /// The group, told in the broker's own way (an attribute, a header); empty = none.
     pub(crate) group: String,
+    /// The body tells it too, and a broker that would keep a group with one consumer need not know of it.
+    pub(crate) group_in_body: bool,
     /// The whole body.
     pub(crate) body: Vec<u8>,
 }
@@ -24,7 +26,19 @@ impl Draft {
         if !pool.is_empty() {
             body["poolCode"] = Value::from(pool);
         }
-        Self { id: id.to_owned(), group: group.to_owned(), body: body.to_string().into_bytes() }
+        Self {
+            id: id.to_owned(),
+            group: group.to_owned(),
+            group_in_body: false,
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    /// The same with its group in the body.
+    pub(crate) fn with_group_in_body(self) -> Self {
+        let mut body: Value = serde_json::from_slice(&self.body).expect("our own");
+        body["messageGroupId"] = Value::from(self.group.as_str());
+        Self { group_in_body: true, body: body.to_string().into_bytes(), ..self }
     }
 }
 

@@ -59,7 +59,12 @@ impl Broker for ActiveMq {
         let posts: Vec<Post<'_>> = drafts
             .iter()
             .zip(kinds)
-            .map(|(draft, kind)| Post { kind, group: &draft.group, body: &draft.body, properties: &[] })
+            .map(|(draft, kind)| Post {
+                kind,
+                group: if draft.group_in_body { "" } else { &draft.group },
+                body: &draft.body,
+                properties: &[],
+            })
             .collect();
         self.0.publish(queue, &posts, false);
     }

@@ -19,7 +19,12 @@ pub(super) fn nack_with_delay(stage: &mut Stage<'_>) -> String {
     let target = stage.sink.url(&format!("/ok?first=1&status=429&retry_after={}", DELAY.as_secs()));
     // `NEXT_ON_ERROR`: it really goes back to the broker, and its group goes on without it.
     let body = json!({ "id": "late", "mediationTarget": target, "dispatchMode": "NEXT_ON_ERROR" });
-    let late = Draft { id: "late".into(), group: "g".into(), body: body.to_string().into_bytes() };
+    let late = Draft {
+        id: "late".into(),
+        group: "g".into(),
+        group_in_body: false,
+        body: body.to_string().into_bytes(),
+    };
     let after = Draft::new("after", "g", "", &stage.sink.url("/ok"));
     stage.publish(&queue, &[late, after]);
     let router = stage.router(&[&queue], &[]);
@@ -37,7 +42,12 @@ pub(super) fn nack_with_delay(stage: &mut Stage<'_>) -> String {
 pub(super) fn malformed_body(stage: &mut Stage<'_>) -> String {
     let queue = stage.queue("q");
     let good = |id: &str, stage: &Stage<'_>| Draft::new(id, "g", "", &stage.sink.url("/ok"));
-    let bad = Draft { id: "bad".into(), group: "g".into(), body: b"{\"id\": not json".to_vec() };
+    let bad = Draft {
+        id: "bad".into(),
+        group: "g".into(),
+        group_in_body: false,
+        body: b"{\"id\": not json".to_vec(),
+    };
     let drafts = [good("before", stage), bad, good("after", stage)];
     stage.publish(&queue, &drafts);
     let router = stage.router(&[&queue], &[]);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::broker::Draft;
 use crate::proxy::Proxy;
 use crate::stage::{SOON, Stage};
 use crate::support::faults::let_work;
@@ -67,23 +68,24 @@ pub(super) fn stalled_consumer(stage: &mut Stage<'_>) -> String {
 /// SIGTERM while the connection hangs: what the broker handed to it can't be given back. The next router waits for it.
 pub(super) fn stop_while_hung(stage: &mut Stage<'_>) -> String {
     let queue = stage.queue("q");
+    let publish = |stage: &mut Stage<'_>, first, count| {
+        let drafts = stage.drafts(first, count, 2, "/ok");
+        let drafts: Vec<_> = drafts.into_iter().map(Draft::with_group_in_body).collect();
+        stage.publish(&queue, &drafts);
+    };
     let proxy = Proxy::new(stage.broker.address());
     let first = stage.router_at(&queue, proxy.address, &["--grace", "2s"]);
-    let drafts = stage.drafts(0, 10, 2, "/ok");
-    stage.publish(&queue, &drafts);
+    publish(stage, 0, 10);
     stage.wait_delivered(10);
     proxy.hang();
     let_work(Duration::from_millis(200));
-    let hidden = stage.drafts(10, 5, 2, "/ok");
-    stage.publish(&queue, &hidden);
+    publish(stage, 10, 5);
     let_work(Duration::from_millis(200));
     first.stop();
-    let newer = stage.drafts(15, 5, 2, "/ok");
-    stage.publish(&queue, &newer);
+    publish(stage, 15, 5);
     let _second = stage.router(&[&queue], &[]);
     let_work(Duration::from_secs(2));
-    let newest = stage.drafts(20, 10, 2, "/ok");
-    stage.publish(&queue, &newest);
+    publish(stage, 20, 10);
     stage.wait_delivered_within(30, SOON * 2);
     let counts = stage.wait_empty(&queue);
     let verdict = stage.judge(2);
