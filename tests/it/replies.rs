@@ -240,8 +240,9 @@ fn check(trials: &[Trial], sink: &SinkProgram, router: &Router) {
             sink.calls().iter().filter(|it| it.id == *id && it.attempt == 1).map(|it| it.at).collect();
         if at.len() == 3 {
             let pauses = [1, 2].map(|n| at[n].saturating_sub(at[n - 1]).as_secs_f64());
+            // Never sooner; on a busy machine later.
             assert!(
-                (0.99..2.0).contains(&pauses[0]) && (1.99..3.5).contains(&pauses[1]),
+                (0.99..6.0).contains(&pauses[0]) && (1.99..6.0).contains(&pauses[1]),
                 "{row:?}: {pauses:?}"
             );
         }

@@ -213,7 +213,7 @@ pub(in crate::config) const KEYS: &[Key] = &[
     Key::own(
         "memory.completed-max",
         "1024 to 100000000",
-        "Delivered ids that are remembered; the oldest make room.",
+        "Delivered ids that are remembered, at most; the oldest make room. About 17 bytes each.",
         |s, t| put(&mut s.desk.completed_max, number(t, 1_024, 100_000_000)),
     ),
     Key::own(

@@ -25,9 +25,10 @@ pub(super) fn killed(stage: &Stage) {
     stage.publish(&lines(600));
     target.wait(100, SOON, || router.log());
     router.kill();
-    let calls = target.seen().len();
+    // On a busy machine most of them may have been called by now.
+    let more = (target.seen().len() + 100).min(600);
     let router = stage.router(&[("a", &target.url())], &[]);
-    target.wait(calls + 100, SOON, || router.log());
+    target.wait(more, SOON, || router.log());
     router.kill();
     let router = stage.router(&[("a", &target.url())], &[]);
     wait_all(&target, 600, || router.log());
