@@ -78,6 +78,8 @@ impl World {
         {
             for handed in &batch {
                 self.oracle.on_unknown_hand_over(handed.message);
+                // A repeated one voids the receipt that the process has.
+                self.oracle.fates[handed.message as usize].lease_excused = true;
             }
             let at = self.now + self.rng.micros(20_000, 3_000_000);
             self.schedule(at, Event::Unheard { life, source, until: self.now });

@@ -71,7 +71,7 @@ pub(super) struct Fate {
     pub(super) pool: PoolId,
     attempts: u16,
     tries_since: u16,
-    /// An extension was made to fail: its lease may run out.
+    /// An extension was made to fail, or its newest receipt was lost: its lease may run out.
     pub(super) lease_excused: bool,
 }
 
