@@ -159,7 +159,7 @@ pub enum Answer {
     },
     /// The source connected anew. Comes before any arrival with the new epoch.
     Connected(Connected),
-    /// The source has stopped. What its broker handed over until then may never have come here.
+    /// The source has stopped. What its broker handed over until then may never have come here, or not have gone back.
     Unheard {
         /// The last of it.
         until: Moment,

@@ -10,10 +10,10 @@ use shards::desk::{Receipt, Tell};
 use shards::model::Ticket;
 use tokio::time::Instant;
 
-use super::NatsQueue;
 use super::client::Session;
 use super::handles::Handle;
 use super::wire::{self, GivenUp};
+use super::{BACK_LATE, NatsQueue};
 use crate::ingress::{Answer, ReceiveError};
 
 /// How long the server may take to confirm, a new connection included: as long as a drain waits for it.
@@ -50,6 +50,11 @@ impl Errand {
     fn may_go_again(&self) -> bool {
         !self.done && self.subject.is_some() && !matches!(self.kind, Kind::Nack)
     }
+
+    /// It was to go back, and stays hidden as far as we know.
+    fn is_hidden(&self) -> bool {
+        !self.done && self.subject.is_some() && matches!(self.kind, Kind::Nack)
+    }
 }
 
 impl NatsQueue {
@@ -73,7 +78,10 @@ impl NatsQueue {
             }
             open.retain(|&at| errands[at].may_go_again());
         }
-        errands.into_iter().filter_map(|errand| self.conclude(&errand, sent)).collect()
+        // While it goes on, the desk remembers what it gave back; the next consumer does not.
+        let unheard = self.stopped.get() && errands.iter().any(Errand::is_hidden);
+        let answers = errands.into_iter().filter_map(|errand| self.conclude(&errand, sent));
+        answers.chain(unheard.then_some(Answer::Unheard { until: sent + BACK_LATE })).collect()
     }
 
     fn errand(&self, stream_seq: u64, tell: &Tell, now: Moment) -> Errand {

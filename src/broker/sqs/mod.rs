@@ -78,6 +78,8 @@ pub struct SqsQueue {
     polled: (flume::Sender<Polled>, flume::Receiver<Polled>),
     /// An answer was not heard: what it brought was handed over until then. Only where order matters.
     unheard_until: Cell<Option<Moment>>,
+    /// It receives no more, only settles.
+    stopped: Cell<bool>,
 }
 
 impl SqsQueue {
@@ -95,6 +97,7 @@ impl SqsQueue {
             polls: Cell::new(0),
             polled: flume::unbounded(),
             unheard_until: Cell::new(None),
+            stopped: Cell::new(false),
         }
     }
 
@@ -317,11 +320,14 @@ impl Source for SqsQueue {
         while let Some(done) = calls.join_next().await {
             answers.extend(done.unwrap_or_default());
         }
+        // While it goes on, the desk remembers what it gave back; the next consumer does not.
+        answers.retain(|answer| self.stopped.get() || !matches!(answer, Answer::Unheard { .. }));
         answers
     }
 
     /// Waits for every poll that is out: none is abandoned (Q1).
     async fn stop(&self) -> Option<Moment> {
+        self.stopped.set(true);
         let link = self.link.borrow().clone();
         while self.polls.get() > 0
             && let Ok(polled) = self.polled.1.recv_async().await
@@ -374,8 +380,10 @@ impl Work {
                 let handles: Vec<_> =
                     entries.into_iter().map(|(handle, delay_s, _)| (handle, delay_s)).collect();
                 let done = link.hide(&handles).await;
-                let answer = |(ticket, done): (Option<Ticket>, bool)| {
-                    Some(Answer::Extended { ticket: ticket?, done, sent })
+                let answer = |(ticket, done): (Option<Ticket>, bool)| match ticket {
+                    Some(ticket) => Some(Answer::Extended { ticket, done, sent }),
+                    // It was to go back, and stays hidden.
+                    None => (!done).then_some(Answer::Unheard { until: sent }),
                 };
                 tickets.into_iter().zip(done).filter_map(answer).collect()
             }
