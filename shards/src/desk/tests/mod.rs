@@ -317,6 +317,14 @@ fn what_was_never_heard_of_is_waited_for_and_a_stop_meanwhile_is_not_clean() {
         desk.on_connected(source, 1, SourceSpec { lease: Some(lease * 2), ..spec });
         assert_eq!(desk.room(source, at(over)) == 0, waits);
     }
+    // A source without leases waits by itself; but its broker may hold what it had when the next process starts.
+    let mut desk = Desk::new(DeskTuning::default(), 1);
+    let source = desk.add_source(SourceSpec { lease: None, ..strict() }, false, at(0));
+    desk.on_unheard(source, at(100));
+    assert_eq!(
+        (desk.room(source, at(100)), desk.is_clean(at(159)), desk.is_clean(at(160))),
+        (10, false, true)
+    );
 }
 
 #[test]
