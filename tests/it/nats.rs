@@ -84,7 +84,8 @@ async fn prepare(
         ..Config::default()
     };
     let stream = jetstream.create_stream(stream).await.expect("a stream");
-    let consumer = pull::Config { durable_name: Some("C".into()), ack_wait: LEASE, ..consumer };
+    let ack_wait = if consumer.ack_wait.is_zero() { LEASE } else { consumer.ack_wait };
+    let consumer = pull::Config { durable_name: Some("C".into()), ack_wait, ..consumer };
     stream.create_consumer(consumer).await.expect("a consumer");
     publish(&jetstream, 0, count).await;
     jetstream
@@ -221,6 +222,23 @@ fn a_nak_after_the_lease_is_not_sent() {
         late.settle(vec![(receipts(&first)[0], nack)]).await;
         assert!(receive(&late, 10).await.expect("a poll").is_empty(), "it is not shown to anyone");
         assert!(is_confirmed(&other.settle(vec![ack(receipts(&second)[0])]).await));
+    });
+}
+
+#[test]
+fn what_could_not_go_back_at_a_stop_is_told() {
+    let mut server = NatsServer::start("");
+    run(async {
+        let long = pull::Config { ack_wait: SOON * 4, ..pull::Config::default() };
+        prepare(&server, long, 2).await;
+        let queue = queue(&format!("nats://{}/S/C", server.address));
+        let back = |receipt| (receipt, Tell::Nack { delay_s: 0, reason: NackReason::GivenBack });
+        let [first, second] = [receipts(&some(&queue, 1).await)[0], receipts(&some(&queue, 1).await)[0]];
+        assert!(queue.stop().await.is_none(), "nothing is under way");
+        assert!(queue.settle(vec![back(first)]).await.is_empty(), "it went back");
+        server.kill();
+        let answers = queue.settle(vec![back(second)]).await;
+        assert!(matches!(answers[..], [Answer::Unheard { .. }]), "nobody knows: {answers:?}");
     });
 }
 
